@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Everything a user can set, already validated. The file format, its errors
+//! and its help texts live in the daemon's crate.
+
+use policy::guest::budget;
+use policy::guest::iobound;
+use policy::guest::placement;
+use policy::guest::wakeup;
+use units::Ns;
+
+/// Where knowledge of the vCPUs' slices comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SourceChoice {
+    /// The best one that this machine offers.
+    Auto,
+    /// KVM's steal page (or a map with the same layout), by BPF.
+    StealPage,
+    /// The published heartbeat on every vCPU (V7, V8).
+    Heartbeat,
+}
+
+/// Which slice estimator to use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EstimatorChoice {
+    /// As published: this slice is as long as the last one (V10).
+    LastValue,
+    /// A distribution with a confidence, which abstains when unstable.
+    Distribution,
+}
+
+/// The published heartbeat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heartbeat {
+    /// P_mon of V7: 300 us as published.
+    pub period: Ns,
+    /// A wake-up later than the period plus this is a gap (V8; not stated there).
+    pub tolerance: Ns,
+}
+
+/// A user-defined priority (V18).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PriorityRule {
+    /// The thread name (`/proc/<tid>/comm`) must begin with this.
+    pub comm_prefix: String,
+    /// Higher goes first; `None` means: never touch these threads.
+    pub priority: Option<i32>,
+}
+
+/// Everything a user can set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Slice source.
+    pub source: SourceChoice,
+    /// The id of a BPF map that stands in for KVM's steal pages (test beds).
+    pub steal_map_id: Option<u32>,
+    /// The published heartbeat, profile and fallback.
+    pub heartbeat: Heartbeat,
+    /// Slice estimator.
+    pub estimator: EstimatorChoice,
+    /// Task Detector.
+    pub iobound: iobound::Settings,
+    /// Task Migrater.
+    pub placement: placement::Settings,
+    /// The wake-up lever.
+    pub wakeup: wakeup::Settings,
+    /// Migration budget.
+    pub budget: budget::Settings,
+    /// Priorities and exclusions, first match wins.
+    pub priorities: Vec<PriorityRule>,
+    /// Decide and record, but move nothing.
+    pub dry_run: bool,
+    /// Without steal for this long, everything that ticks is switched off.
+    pub quiet_after: Ns,
+}

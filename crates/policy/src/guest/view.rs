@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a decision is taken on: the state of the vCPUs and of the I/O-bound
+//! tasks at one instant, and the moves that come out.
+
+use units::CpuSet;
+use units::Ns;
+use units::Permille;
+use units::TaskKey;
+use units::Time;
+use units::VcpuId;
+
+/// An estimated length of time with its spread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Estimate {
+    /// The most likely value.
+    pub value: Ns,
+    /// Few observations were shorter than this (a tenth of them).
+    pub low: Ns,
+    /// Few observations were longer than this (a tenth of them).
+    pub high: Ns,
+    /// How much of the recent past agrees with `value`.
+    pub confidence: Permille,
+}
+
+/// What a vCPU is doing, as far as the guest can know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VcpuState {
+    /// The host runs it.
+    Running {
+        /// Start of the present slice (t6 of V9).
+        since: Time,
+        /// Expected end of the slice; `None` if the estimator abstains.
+        ends: Option<Window>,
+        /// Expected length of the gap that will follow; `None` if unknown.
+        gap: Option<Ns>,
+    },
+    /// The host has taken it away.
+    Descheduled {
+        /// When it was taken away, as exactly as the source allows.
+        since: Time,
+        /// When it will be back (V12); `None` if the estimator abstains.
+        back: Option<Window>,
+    },
+    /// The guest itself halted it: not descheduled, but to use it costs a wake-up
+    /// through the hypervisor.
+    Idle,
+    /// No data. Neither a source nor a target: no data means no action.
+    Unknown,
+}
+
+/// An expected instant and the span in which it nearly always falls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// Rarely before this.
+    pub earliest: Time,
+    /// Most likely here.
+    pub expected: Time,
+    /// Rarely after this.
+    pub latest: Time,
+}
+
+/// One vCPU at the instant of the decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VcpuView {
+    /// Which one.
+    pub id: VcpuId,
+    /// What it is doing.
+    pub state: VcpuState,
+    /// False if the kernel's preferred-CPU mask advises against it (Linux 7.4);
+    /// true where there is no such mask.
+    pub preferred: bool,
+}
+
+/// What an I/O-bound task is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activity {
+    /// It is the current task of its vCPU.
+    Running,
+    /// It is runnable and waits in its vCPU's queue since then.
+    Queued(Time),
+    /// It sleeps since then, on I/O or otherwise.
+    Blocked(Time),
+}
+
+/// Which vCPU handles the completions of a task's requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Completion {
+    /// The vCPU that submitted (one queue per vCPU): completions follow the task.
+    FollowsTask,
+    /// Always this one (single queue, managed interrupt).
+    On(VcpuId),
+    /// Not enough events seen yet.
+    Unknown,
+}
+
+/// One I/O-bound task at the instant of the decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TaskView {
+    /// Which one.
+    pub key: TaskKey,
+    /// The vCPU it runs or is queued on, or last ran on.
+    pub vcpu: VcpuId,
+    /// What it is doing.
+    pub activity: Activity,
+    /// I/O load level: the fraction f of V15.
+    pub load: Permille,
+    /// Its share of a CPU while it is on a running vCPU.
+    pub cpu_share: Permille,
+    /// User-defined priority (V18); higher goes first, 0 for everyone by default.
+    pub priority: i32,
+    /// Where its owner allows it to run: its original mask within its cpuset.
+    pub allowed: CpuSet,
+    /// Usual time from issue to completion of one of its requests (90th percentile).
+    pub io_latency: Ns,
+    /// Where its completions arrive.
+    pub completion: Completion,
+}
+
+/// Why a task moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Why {
+    /// Its vCPU is about to be descheduled and another runs on (V17, V19).
+    Push,
+    /// Its vCPU is gone already and the destination runs (V22).
+    Pull,
+    /// No vCPU will run on; this one is back first (V12).
+    SoonActive,
+    /// Its completions arrive on that vCPU and nowhere else.
+    Completion,
+}
+
+/// One move to make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Move {
+    /// The task to move.
+    pub task: TaskKey,
+    /// Where it is.
+    pub from: VcpuId,
+    /// Where it should be.
+    pub to: VcpuId,
+    /// The rule that says so.
+    pub why: Why,
+}
+
+impl Move {
+    /// The vCPU whose thread makes the move: the source pushes, the destination
+    /// pulls (V22). A completion move is made by whichever end runs: the source
+    /// if it does, else the destination.
+    #[must_use]
+    pub const fn performer(&self, source_runs: bool) -> VcpuId {
+        match self.why {
+            Why::Push | Why::SoonActive => self.from,
+            Why::Pull => self.to,
+            Why::Completion => {
+                if source_runs {
+                    self.from
+                } else {
+                    self.to
+                }
+            }
+        }
+    }
+}
+
+/// Why a task that might have moved stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Skip {
+    /// It is the current task of a descheduled vCPU: the kernel could not move
+    /// it, and `sched_setaffinity` would block until that vCPU is back.
+    CurrentOnDescheduled,
+    /// Its owner's mask allows no better vCPU.
+    NotAllowed,
+    /// No other vCPU runs on or is back earlier than its own.
+    NoBetterVcpu,
+    /// Its vCPU will be back too soon for a move to pay.
+    BackSoon,
+    /// The estimator abstains: slices are unstable.
+    Unstable,
+    /// It sits on its completion vCPU: any move would only add a delay.
+    AtCompletion,
+    /// The migration budget is spent (equation 2).
+    Budget,
+}
+
+/// What one evaluation says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// Moves, in the order of the ranking (V19).
+    pub moves: Vec<Move>,
+    /// Tasks that stay although their vCPU is gone or about to go, and why.
+    pub skipped: Vec<(TaskKey, Skip)>,
+}
