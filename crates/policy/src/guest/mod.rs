@@ -1,4 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The guest daemon's decisions, one module per question.
+//!
+//! * [`view`]: what a decision is taken on and what comes out of it.
+//! * [`slice`]: how long will a vCPU run on, and when will one be back?
+//! * [`iobound`]: which threads live on I/O?
+//! * [`placement`]: which of them should be elsewhere, where, and when?
+//! * [`wakeup`]: should a thread that waits behind compute get a lever?
+//! * [`budget`]: is a migration worth what it costs?
+//!
+//! Every module has a `Settings` whose `Default` is ours and whose `published`
+//! is the published system as far as its text goes.
 
+pub mod budget;
+pub mod iobound;
+pub mod placement;
+pub mod slice;
 pub mod view;
+pub mod wakeup;

@@ -1,1 +1,155 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
+//! When does a task that waits behind compute get a lever?
+//!
+//! An I/O-bound task on a running vCPU may still wait, after each completion,
+//! until the compute task there has used up its own slice: a migration gains
+//! nothing then. Two levers shorten that wait without giving the task more CPU:
+//! a short EEVDF slice (Linux 6.12; the scheduler then prefers it at wake-up)
+//! and SCHED_FIFO, which is dangerous on a task that computes.
+//!
+//! The measure is the share of its own cycle that the task spends queued on a
+//! running vCPU:
+//!
+//! ```text
+//! share = queued / (queued + wakes * io_latency + on_cpu)
+//! ```
+//!
+//! Time on a descheduled vCPU is in none of the terms (that is migration's
+//! business), so the share does not depend on the number of VMs.
+//!
+//! [`Decider`] keeps one task's state: off, EEVDF slice tried, FIFO as the last
+//! resort. A lever that works makes the share small, so a small share cannot be
+//! the reason to take it away; instead the lever is dropped for one window now
+//! and then, and comes back if the share does. A lever that does not work is
+//! taken away: no measurable gain, no change to the task.
+
+use units::Ns;
+use units::Permille;
+
+/// Shortest slice that the kernel accepts for a task (`sched_setattr`).
+pub const MIN_SLICE: Ns = Ns::from_us(100);
+
+/// Longest slice that the kernel accepts for a task.
+pub const MAX_SLICE: Ns = Ns::from_ms(100);
+
+/// What is done for a task at wake-up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Lever {
+    /// Nothing.
+    #[default]
+    Off,
+    /// A per-task EEVDF slice of this length, within the kernel's range.
+    EevdfSlice(Ns),
+    /// SCHED_FIFO at the lowest priority.
+    Fifo,
+}
+
+/// Which levers may be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// None.
+    Off,
+    /// By measurement, the EEVDF slice first.
+    Auto,
+    /// The EEVDF slice for every I/O-bound task.
+    EevdfSlice,
+    /// SCHED_FIFO for every I/O-bound task below the CPU-use guard.
+    Fifo,
+}
+
+/// What this machine can do, as probed at start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Support {
+    /// Per-task EEVDF slices.
+    pub eevdf_slice: bool,
+    /// SCHED_FIFO (capability and RT bandwidth of the task's group).
+    pub fifo: bool,
+}
+
+/// The wake-up lever.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Which levers may be used. Auto; published: off, it has no such lever.
+    pub mode: Mode,
+    /// The EEVDF slice. 0.1 ms, the kernel's minimum: an I/O-bound task rarely
+    /// runs longer than that between two requests.
+    pub slice: Ns,
+    /// A task that uses more of a CPU than this never has SCHED_FIFO, and loses
+    /// it at once. 300: above, it would keep compute off a vCPU for longer than
+    /// a host slice takes.
+    pub fifo_max_cpu: Permille,
+    /// A lever goes on when the queued share reaches this. 100: the most that
+    /// can be gained is this share, and a tenth is what a measurement can show.
+    pub on: Permille,
+    /// A lever works if the share falls below this. 50: half of `on`.
+    pub works_below: Permille,
+    /// Wake-ups that a window needs to count. 8: fewer say nothing.
+    pub min_wakes: u64,
+    /// Windows in a row, above `on` to switch a lever on, or not below
+    /// `works_below` to give it up. 3: one burst of compute is not a pattern.
+    pub windows: u32,
+    /// Windows until a lever is tried again without, or again at all after it
+    /// was given up; doubled each time up to 16 times. 200: 1 s of 5 ms windows.
+    pub hold: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            mode: Mode::Auto,
+            slice: MIN_SLICE,
+            fifo_max_cpu: Permille::new(300),
+            on: Permille::new(100),
+            works_below: Permille::new(50),
+            min_wakes: 8,
+            windows: 3,
+            hold: 200,
+        }
+    }
+}
+
+impl Settings {
+    /// As published: no lever.
+    #[must_use]
+    pub fn published() -> Self {
+        Self {
+            mode: Mode::Off,
+            ..Self::default()
+        }
+    }
+}
+
+/// One task over one window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WakeStats {
+    /// Wake-ups.
+    pub wakes: u64,
+    /// Time runnable but not running while its vCPU ran.
+    pub queued_ns: Ns,
+    /// Time on the CPU.
+    pub on_cpu_ns: Ns,
+    /// Length of the window (wall time).
+    pub window: Ns,
+}
+
+impl WakeStats {
+    /// The share of its I/O cycle that the task spent queued.
+    #[must_use]
+    pub fn queued_share(&self, io_latency: Ns) -> Permille {
+        let cycle = self.queued_ns + io_latency * self.wakes + self.on_cpu_ns;
+        Permille::of(self.queued_ns, cycle)
+    }
+
+    /// The share of a CPU that the task used.
+    #[must_use]
+    pub fn cpu_use(&self) -> Permille {
+        Permille::of(self.on_cpu_ns, self.window)
+    }
+}
+
+mod decider;
+
+pub use decider::Decider;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a user can set about placement.
+
+use units::Ns;
+use units::Permille;
+use units::Time;
+
+use crate::guest::view::Window;
+
+/// How long before the expected end of a slice a task leaves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Margin {
+    /// Always this much. Published: 2 * P_mon = 600 us (V17).
+    Fixed(Ns),
+    /// `base` + the task's I/O latency + (expected - earliest) of the slice's
+    /// end: a request issued at the push point still completes where it was
+    /// issued, and an early end is met in nine of ten cases.
+    Adaptive {
+        /// For the timer, the thread that it wakes and the move itself. 150 us:
+        /// wake-up 20..50 us and migration 50..100 us on a loaded vCPU.
+        base: Ns,
+        /// Never less than this. 200 us.
+        min: Ns,
+        /// Never more than this. 3 ms: slower devices (HDD, 5..10 ms) would eat
+        /// up the slice, and lose less by a late completion.
+        max: Ns,
+        /// Never more than this share of the slice. 250: leaving earlier than
+        /// three quarters into a slice wastes more than a lost request.
+        max_of_slice: Permille,
+    },
+}
+
+impl Margin {
+    /// The margin of a task with this usual I/O latency on a vCPU whose slice
+    /// began at `since` and ends at `ends`.
+    #[must_use]
+    pub fn of(&self, io_latency: Ns, since: Time, ends: &Window) -> Ns {
+        match *self {
+            Self::Fixed(margin) => margin,
+            Self::Adaptive {
+                base,
+                min,
+                max,
+                max_of_slice,
+            } => {
+                let wanted = base + io_latency + ends.expected.since(ends.earliest);
+                let slice = ends.expected.since(since);
+                wanted
+                    .max(min)
+                    .min(max)
+                    .min(slice.scaled(u64::from(max_of_slice.get()), 1000))
+            }
+        }
+    }
+
+    /// How late a slice may end after its latest expected end before the
+    /// estimate counts as wrong: the error of the clockwork, not of the task.
+    pub(super) const fn slack(&self) -> Ns {
+        match *self {
+            Self::Fixed(margin) => margin,
+            Self::Adaptive { base, .. } => base,
+        }
+    }
+}
+
+/// The Task Migrater's rules and thresholds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Move tasks off a vCPU before its slice ends (V17).
+    pub push: bool,
+    /// Take tasks off a vCPU that is gone already (V22).
+    pub pull: bool,
+    /// Push to the vCPU that is back first where none runs on (V12). With two
+    /// vCPUs this rule carries the gain.
+    pub soon_active: bool,
+    /// Keep tasks on the vCPU where all their completions arrive. Not published:
+    /// its disk completed on the submitting vCPU or the paper does not say.
+    pub completion: bool,
+    /// How long before the end of a slice a task leaves.
+    pub margin: Margin,
+    /// What a target must offer beyond the margin. 500 us: the dearest usual
+    /// migration; a shorter stay would not pay for itself. Published: zero.
+    pub min_stay: Ns,
+    /// A descheduled vCPU that is back within this keeps its tasks. 500 us, for
+    /// the same reason. Published: zero.
+    pub pull_unless_back_within: Ns,
+    /// Pull also a task that is blocked with its completion due on the
+    /// descheduled vCPU. Ours: no; the completion waits there anyway and finds
+    /// the task at the start of a fresh slice. Published: yes, V22 does not ask.
+    pub pull_in_flight: bool,
+    /// How much earlier than its own vCPU the soon-active one must be back.
+    /// 1 ms: a migration and the errors of two predictions. Not stated in V12.
+    pub soon_lead: Ns,
+    /// How much one I/O-bound task on a target counts against it, in
+    /// thousandths: the remaining slice is divided by 1 + this per task (V21:
+    /// the combination is not stated). 1000: each task takes an equal part.
+    /// Zero: rank by remaining slice alone, as V19 has it.
+    pub resident_penalty: u32,
+    /// How much CPU the tasks that live on one completion vCPU may use together;
+    /// the heaviest I/O loads are served first. 700: the rest is for interrupts
+    /// and whatever else runs there.
+    pub completion_cpu_max: Permille,
+    /// A slice that goes on after its latest expected end (and the clockwork's
+    /// slack) makes the estimate void. Otherwise, as published, the remaining
+    /// slice stays below zero and the vCPU about to go, for as long as it runs.
+    pub overdue_is_unknown: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            push: true,
+            pull: true,
+            soon_active: true,
+            completion: true,
+            margin: Margin::Adaptive {
+                base: Ns::from_us(150),
+                min: Ns::from_us(200),
+                max: Ns::from_ms(3),
+                max_of_slice: Permille::new(250),
+            },
+            min_stay: Ns::from_us(500),
+            pull_unless_back_within: Ns::from_us(500),
+            pull_in_flight: false,
+            soon_lead: Ns::from_ms(1),
+            resident_penalty: 1000,
+            completion_cpu_max: Permille::new(700),
+            overdue_is_unknown: true,
+        }
+    }
+}
+
+impl Settings {
+    /// As published, in the fuller version of the dissertation: PUSH, PULL and
+    /// the soon-active rule, one fixed margin, no other threshold.
+    #[must_use]
+    pub fn published() -> Self {
+        Self {
+            push: true,
+            pull: true,
+            soon_active: true,
+            completion: false,
+            margin: Margin::Fixed(Ns::from_us(600)),
+            min_stay: Ns::ZERO,
+            pull_unless_back_within: Ns::ZERO,
+            pull_in_flight: true,
+            soon_lead: Ns::ZERO,
+            resident_penalty: 0,
+            completion_cpu_max: Permille::ONE,
+            overdue_is_unknown: false,
+        }
+    }
+}

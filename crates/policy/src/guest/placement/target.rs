@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Where a task goes: pairing, round by round (V19..V21, V12).
+//!
+//! Tasks come in the order of their rank. Among the vCPUs that are at hand and
+//! allowed, the preferred ones if there are any, a task takes
+//!
+//! 1. one that this plan has given no task yet, before any other (first round:
+//!    V20 rejects all tasks on one vCPU);
+//! 2. in later rounds, the one with the fewest I/O-bound tasks, those it had
+//!    and those it was given (V21);
+//! 3. then one that stays before an idle one before an open-ended one;
+//! 4. then the longest remaining slice (V19), divided by the tasks already
+//!    there as `resident_penalty` says (V21);
+//! 5. then the lowest number, so that equal views give equal plans.
+//!
+//! If none is at hand, a task that is to be pushed goes to the vCPU that is back
+//! first (V12), with the same rounds.
+
+use std::cmp::Reverse;
+
+use units::Ns;
+use units::Time;
+use units::VcpuId;
+
+use super::Settings;
+use super::index_of;
+use super::outlook;
+use super::outlook::Outlook;
+use crate::guest::view::Move;
+use crate::guest::view::Skip;
+use crate::guest::view::TaskView;
+use crate::guest::view::VcpuView;
+use crate::guest::view::Why;
+
+/// The vCPUs with what this plan has done to them so far.
+pub(super) struct Targets<'a> {
+    now: Time,
+    vcpus: &'a [VcpuView],
+    settings: &'a Settings,
+    crowd: Vec<Crowd>,
+}
+
+/// How many I/O-bound tasks a vCPU has.
+#[derive(Clone, Copy, Default)]
+struct Crowd {
+    /// When the plan began.
+    residents: u32,
+    /// Given to it by this plan.
+    given: u32,
+}
+
+impl Crowd {
+    /// The round in which it would get its next task: zero for the first one,
+    /// whoever is there.
+    const fn round(self) -> u32 {
+        if self.given == 0 {
+            0
+        } else {
+            self.given + self.residents
+        }
+    }
+}
+
+/// Lower is chosen first: round, condition, shared remaining slice, number.
+type Order = (u32, u8, Reverse<Ns>, VcpuId);
+
+impl<'a> Targets<'a> {
+    /// `moves` are those already planned (to completion vCPUs).
+    pub(super) fn new(
+        now: Time,
+        vcpus: &'a [VcpuView],
+        tasks: &[TaskView],
+        moves: &[Move],
+        settings: &'a Settings,
+    ) -> Self {
+        let mut crowd = vec![Crowd::default(); vcpus.len()];
+        let mut count = |id: VcpuId, add: fn(&mut Crowd)| {
+            if let Some(index) = index_of(vcpus, id) {
+                add(&mut crowd[index]);
+            }
+        };
+        for task in tasks {
+            count(task.vcpu, |crowd| crowd.residents += 1);
+        }
+        for planned in moves {
+            count(planned.from, |crowd| crowd.residents -= 1);
+            count(planned.to, |crowd| crowd.given += 1);
+        }
+        Self {
+            now,
+            vcpus,
+            settings,
+            crowd,
+        }
+    }
+
+    /// The target of one task and the rule that it moves by.
+    pub(super) fn choose(
+        &mut self,
+        task: &TaskView,
+        source: &VcpuView,
+        why: Why,
+    ) -> Result<(VcpuId, Why), Skip> {
+        let mut forbidden = false;
+        let mut best: Option<((bool, Order), usize)> = None;
+        for (index, vcpu) in self.vcpus.iter().enumerate() {
+            let Some(order) = self.order_at_hand(index, vcpu, task) else {
+                continue;
+            };
+            if !task.allowed.contains(vcpu.id) {
+                forbidden = true;
+                continue;
+            }
+            let key = (!vcpu.preferred, order);
+            if best.is_none_or(|(least, _)| key < least) {
+                best = Some((key, index));
+            }
+        }
+        if let Some((_, index)) = best {
+            return Ok((self.give(index), why));
+        }
+
+        if why == Why::Push
+            && self.settings.soon_active
+            && let Outlook::Leaving { back: Some(own) } =
+                outlook(self.now, source, task, self.settings)
+        {
+            let mut best: Option<((bool, u32, Time, VcpuId), usize)> = None;
+            for (index, vcpu) in self.vcpus.iter().enumerate() {
+                let Outlook::Gone { back: Some(back) } =
+                    outlook(self.now, vcpu, task, self.settings)
+                else {
+                    continue;
+                };
+                if back + self.settings.soon_lead >= own {
+                    continue;
+                }
+                if !task.allowed.contains(vcpu.id) {
+                    forbidden = true;
+                    continue;
+                }
+                let key = (!vcpu.preferred, self.crowd[index].round(), back, vcpu.id);
+                if best.is_none_or(|(least, _)| key < least) {
+                    best = Some((key, index));
+                }
+            }
+            if let Some((_, index)) = best {
+                return Ok((self.give(index), Why::SoonActive));
+            }
+        }
+        Err(if forbidden {
+            Skip::NotAllowed
+        } else {
+            Skip::NoBetterVcpu
+        })
+    }
+
+    /// The place of a vCPU in the order of targets; `None` if it is not at hand.
+    fn order_at_hand(&self, index: usize, vcpu: &VcpuView, task: &TaskView) -> Option<Order> {
+        let crowd = self.crowd[index];
+        let (condition, remaining) = match outlook(self.now, vcpu, task, self.settings) {
+            Outlook::Stays(remaining) => (0, remaining),
+            Outlook::Idle => (1, Ns::ZERO),
+            Outlook::OpenEnded => (2, Ns::ZERO),
+            _ => return None,
+        };
+        let there = u64::from(crowd.residents + crowd.given);
+        let penalty = u64::from(self.settings.resident_penalty).saturating_mul(there);
+        let share = remaining.scaled(1000, penalty.saturating_add(1000));
+        Some((crowd.round(), condition, Reverse(share), vcpu.id))
+    }
+
+    fn give(&mut self, index: usize) -> VcpuId {
+        self.crowd[index].given += 1;
+        self.vcpus[index].id
+    }
+}

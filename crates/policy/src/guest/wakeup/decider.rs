@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One task's lever, window by window.
+
+use units::Ns;
+
+use super::Lever;
+use super::MAX_SLICE;
+use super::MIN_SLICE;
+use super::Mode;
+use super::Settings;
+use super::Support;
+use super::WakeStats;
+
+/// Most doublings of the hold time.
+const MAX_DOUBLINGS: u32 = 4;
+
+/// Which lever is on, in the order in which they are tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Off,
+    Slice,
+    Fifo,
+}
+
+/// One task's lever. Feed it each complete window; drop it (or call
+/// [`Decider::phase_ended`]) when the I/O phase ends.
+#[derive(Clone, Debug)]
+pub struct Decider {
+    settings: Settings,
+    support: Support,
+    step: Step,
+    /// Windows in a row that speak against the present step.
+    against: u32,
+    /// Windows since the present step was taken.
+    held: u32,
+    /// Windows to wait before a lever may go on again after one was given up.
+    wait: u32,
+    /// Doublings of the hold time so far.
+    doublings: u32,
+    /// Off for a moment to see whether the lever is still needed.
+    probing: Option<Step>,
+    /// Windows until the CPU-use guard lets the task have FIFO (again).
+    fifo_barred: u32,
+}
+
+impl Decider {
+    /// No lever yet.
+    #[must_use]
+    pub fn new(settings: &Settings, support: Support) -> Self {
+        Self {
+            settings: settings.clone(),
+            support,
+            step: Step::Off,
+            against: 0,
+            held: 0,
+            wait: 0,
+            doublings: 0,
+            probing: None,
+            fifo_barred: 0,
+        }
+    }
+
+    /// The lever that should be on now.
+    #[must_use]
+    pub fn lever(&self) -> Lever {
+        match self.step {
+            Step::Off => Lever::Off,
+            Step::Slice => Lever::EevdfSlice(self.settings.slice.clamp(MIN_SLICE, MAX_SLICE)),
+            Step::Fifo => Lever::Fifo,
+        }
+    }
+
+    /// The I/O phase is over: every lever is off and nothing is remembered.
+    pub fn phase_ended(&mut self) {
+        *self = Self::new(&self.settings, self.support);
+    }
+
+    /// One complete window of an I/O-bound task, and the lever from now on.
+    pub fn observe(&mut self, stats: &WakeStats, io_latency: Ns) -> Lever {
+        let too_much_cpu = stats.cpu_use() > self.settings.fifo_max_cpu;
+        // Before anything else, and in every mode: a task that computes must
+        // not keep SCHED_FIFO for one window longer.
+        if too_much_cpu {
+            self.bar_fifo();
+        } else {
+            self.fifo_barred = self.fifo_barred.saturating_sub(1);
+        }
+        match self.settings.mode {
+            Mode::Off => self.step = Step::Off,
+            Mode::EevdfSlice => {
+                self.step = if self.support.eevdf_slice {
+                    Step::Slice
+                } else {
+                    Step::Off
+                };
+            }
+            Mode::Fifo => self.forced_fifo(),
+            Mode::Auto => self.auto(stats, io_latency),
+        }
+        self.lever()
+    }
+
+    fn bar_fifo(&mut self) {
+        if self.step == Step::Fifo || self.probing == Some(Step::Fifo) {
+            self.go(Step::Off);
+        }
+        self.fifo_barred = self.hold();
+    }
+
+    /// FIFO for every I/O-bound task, except while the guard bars it.
+    fn forced_fifo(&mut self) {
+        let step = if self.fifo_allowed() {
+            Step::Fifo
+        } else {
+            Step::Off
+        };
+        if step != self.step {
+            self.go(step);
+        }
+    }
+
+    const fn fifo_allowed(&self) -> bool {
+        self.support.fifo && self.fifo_barred == 0
+    }
+
+    fn auto(&mut self, stats: &WakeStats, io_latency: Ns) {
+        self.held = self.held.saturating_add(1);
+        self.wait = self.wait.saturating_sub(1);
+        if stats.wakes < self.settings.min_wakes {
+            return;
+        }
+        let share = stats.queued_share(io_latency);
+        if let Some(step) = self.probing.take() {
+            if share >= self.settings.on {
+                // Still needed: back on, and look again later than last time.
+                self.doublings = (self.doublings + 1).min(MAX_DOUBLINGS);
+                self.go(step);
+            }
+            return;
+        }
+        match self.step {
+            Step::Off => {
+                if self.wait == 0 && share >= self.settings.on {
+                    self.against += 1;
+                } else {
+                    self.against = 0;
+                }
+                if self.against >= self.settings.windows
+                    && let Some(step) = self.next_step(Step::Off)
+                {
+                    self.go(step);
+                }
+            }
+            Step::Slice | Step::Fifo => {
+                if share < self.settings.works_below {
+                    self.against = 0;
+                } else {
+                    self.against += 1;
+                }
+                if self.against >= self.settings.windows {
+                    match self.next_step(self.step) {
+                        Some(step) => self.go(step),
+                        None => self.give_up(),
+                    }
+                } else if self.held >= self.hold() {
+                    self.probing = Some(self.step);
+                    self.step = Step::Off;
+                    self.held = 0;
+                }
+            }
+        }
+    }
+
+    /// The next lever to try after `step`; `None` if there is none.
+    fn next_step(&self, step: Step) -> Option<Step> {
+        match step {
+            Step::Off if self.support.eevdf_slice => Some(Step::Slice),
+            // Without the EEVDF slice on this kernel there is nothing gentler
+            // to try first.
+            Step::Off | Step::Slice => self.fifo_allowed().then_some(Step::Fifo),
+            Step::Fifo => None,
+        }
+    }
+
+    /// No lever brought the share down: leave the task alone for a while.
+    fn give_up(&mut self) {
+        self.go(Step::Off);
+        self.wait = self.hold();
+        self.doublings = (self.doublings + 1).min(MAX_DOUBLINGS);
+    }
+
+    fn go(&mut self, step: Step) {
+        self.step = step;
+        self.against = 0;
+        self.held = 0;
+        self.probing = None;
+    }
+
+    /// Windows to hold a decision, with the doublings so far.
+    fn hold(&self) -> u32 {
+        self.settings
+            .hold
+            .max(1)
+            .saturating_mul(1 << self.doublings)
+    }
+}
