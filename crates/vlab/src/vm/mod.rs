@@ -1,2 +1,56 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Virtual machines with Debian kernels.
+//! Virtual machines with stock Debian kernels.
+//!
+//! # What it is for
+//! The daemon must load, run and restore on kernels that this machine does not
+//! run. A guest here is one QEMU process, one Debian kernel and one initramfs
+//! built for the occasion; it runs one script and powers off. Guests run under
+//! TCG (no `/dev/kvm` needed), so they answer "does it work on this kernel" and
+//! never "how fast".
+//!
+//! # Use
+//! ```no_run
+//! use std::time::Duration;
+//! use vlab::vm::{Guest, Image, Kernel, Options, Store};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let store = Store::open("target/vm")?;
+//! let kernel = Kernel::debian(&store, "6.12")?;
+//! let image = Image::builder(&kernel).script("uname -r").build()?;
+//! let output = Guest::boot(&image, &Options::default())?.run(Duration::from_secs(60))?;
+//! assert_eq!(output.exit_code, 0);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Layout
+//! [`store`] the cache directory, [`apt`] exact packages without touching the
+//! machine's own package state, [`kernels`] which kernels and how they unpack,
+//! [`modules`] which kernel modules in which order, [`image`] the initramfs,
+//! [`boot`] the QEMU process and its result.
+//!
+//! # Limits
+//! x86-64 only. Nothing of a guest is measured: TCG's vCPU threads block each
+//! other and there is no steal time.
+
+pub mod apt;
+pub mod boot;
+pub mod image;
+pub mod kernels;
+pub mod modules;
+pub mod store;
+
+mod command;
+
+pub use boot::BootError;
+pub use boot::Disk;
+pub use boot::Guest;
+pub use boot::Options;
+pub use boot::Output;
+pub use command::ToolError;
+pub use image::Image;
+pub use image::ImageError;
+pub use kernels::Kernel;
+pub use kernels::KernelError;
+pub use kernels::SERIES;
+pub use store::Store;

@@ -1,0 +1,497 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One guest: a QEMU process, its deadline and its result.
+//!
+//! # Approach
+//! QEMU runs in a process group of its own that is killed when the [`Guest`]
+//! goes, and by the kernel when the thread that booted it dies. The guest
+//! reports on two virtio ports backed by files: `out` has what the script
+//! printed, `ctl` has `start UPTIME` and `exit CODE UPTIME`. The kernel's own
+//! messages go to the serial log, which is kept when something failed.
+//!
+//! A guest that panics, hangs or is killed never wrote `exit`: that is a
+//! [`BootError`] and can be tried again. A script that fails is a result.
+
+use std::fs;
+use std::fs::File;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::path::PathBuf;
+use std::process::Child;
+use std::process::Command;
+use std::process::Stdio;
+use std::time::Duration;
+use std::time::Instant;
+
+use rustix::event::PollFd;
+use rustix::event::PollFlags;
+use rustix::event::Timespec;
+use rustix::event::poll;
+use rustix::process::Pid;
+use rustix::process::PidfdFlags;
+use rustix::process::Signal;
+use rustix::process::kill_process_group;
+use rustix::process::pidfd_open;
+use rustix::process::set_parent_process_death_signal;
+use tempfile::TempDir;
+use thiserror::Error;
+
+use super::Image;
+use super::ToolError;
+use super::command;
+
+/// The emulator and the Debian package that has it.
+const QEMU: (&str, &str) = ("qemu-system-x86_64", "qemu-system-x86");
+
+/// How much of the serial log an error repeats, in lines.
+const SERIAL_SHOWN: usize = 6;
+
+/// A virtio-blk disk of a guest, one queue per vCPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Disk {
+    /// Reads zeroes, forgets writes, answers after `latency_ns` of host time.
+    Null {
+        /// Size in bytes.
+        size: u64,
+        /// Host nanoseconds from request to completion.
+        latency_ns: u64,
+    },
+}
+
+/// The machine that a guest gets.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Number of vCPUs.
+    pub vcpus: u32,
+    /// Memory in MiB; the image's files live in it.
+    pub memory_mib: u32,
+    /// Disks, `/dev/vda` first.
+    pub disks: Vec<Disk>,
+    /// Added to the kernel's command line.
+    pub append: String,
+    /// Where the serial log of a failed guest is kept; `None` drops it.
+    pub keep_logs: Option<PathBuf>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            vcpus: 2,
+            memory_mib: 1024,
+            disks: Vec::new(),
+            append: String::new(),
+            keep_logs: None,
+        }
+    }
+}
+
+/// What a script did in a guest.
+#[derive(Debug, Clone)]
+pub struct Output {
+    /// Exit code of the script.
+    pub exit_code: i32,
+    /// All that the script printed, on both standard outputs.
+    pub stdout: String,
+    /// The kernel's messages.
+    pub serial: String,
+    /// Guest uptime at which the script started.
+    pub boot: Duration,
+    /// Guest time that the script took.
+    pub script: Duration,
+    /// Host time from the start of QEMU to its end.
+    pub total: Duration,
+    /// Why earlier tries gave no result, oldest first; empty if the first did.
+    pub failed_tries: Vec<String>,
+}
+
+/// A guest gave no result.
+#[derive(Debug, Error)]
+pub enum BootError {
+    /// QEMU is missing or did not start.
+    #[error(transparent)]
+    Tool(#[from] ToolError),
+    /// QEMU ended and the script had not.
+    #[error("guest {release} ended without a result ({status}){log}; last messages: {tail}")]
+    Died {
+        /// Kernel release.
+        release: String,
+        /// Exit status of QEMU in words.
+        status: String,
+        /// Where the serial log is.
+        log: KeptLog,
+        /// The end of the serial log and of QEMU's own messages.
+        tail: String,
+    },
+    /// The deadline passed first.
+    #[error("guest {release} was still running after {deadline:?}{log}; last messages: {tail}")]
+    Deadline {
+        /// Kernel release.
+        release: String,
+        /// What was allowed.
+        deadline: Duration,
+        /// Where the serial log is.
+        log: KeptLog,
+        /// The end of the serial log and of QEMU's own messages.
+        tail: String,
+    },
+    /// The host could not make or read the guest's files.
+    #[error("cannot use {path}")]
+    Io {
+        /// File or directory.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// Path of a kept serial log, printed as a half sentence.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeptLog(pub Option<PathBuf>);
+
+impl std::fmt::Display for KeptLog {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.0 {
+            Some(path) => write!(f, ", serial log in {}", path.display()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A running guest; killed on drop.
+#[derive(Debug)]
+pub struct Guest {
+    child: Child,
+    group: Option<Pid>,
+    dir: TempDir,
+    release: String,
+    started: Instant,
+    keep_logs: Option<PathBuf>,
+}
+
+impl Guest {
+    /// Starts QEMU and returns at once.
+    ///
+    /// Call [`Guest::run`] from the same thread: QEMU dies with the thread that
+    /// started it (`PR_SET_PDEATHSIG`).
+    ///
+    /// # Errors
+    /// QEMU is missing, or the files of the guest cannot be made.
+    pub fn boot(image: &Image, options: &Options) -> Result<Self, BootError> {
+        let dir = TempDir::with_prefix("vlab-guest-").map_err(io_at(Path::new("/tmp")))?;
+        let stderr_path = dir.path().join("qemu");
+        let stderr = File::create(&stderr_path).map_err(io_at(&stderr_path))?;
+        let mut command = Command::new(QEMU.0);
+        command
+            .args(arguments(image, options, dir.path()))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(stderr)
+            .process_group(0);
+        // SAFETY: runs between fork and exec and makes one prctl system call,
+        // which is async-signal-safe; it touches no memory of the parent.
+        unsafe {
+            command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?));
+        }
+        let child = command
+            .spawn()
+            .map_err(|err| command::start_error(QEMU.0, QEMU.1, err))?;
+        Ok(Self {
+            group: Some(Pid::from_child(&child)),
+            child,
+            dir,
+            release: image.kernel().release().to_owned(),
+            started: Instant::now(),
+            keep_logs: options.keep_logs.clone(),
+        })
+    }
+
+    /// Process group of the guest's QEMU.
+    pub fn process_group(&self) -> Option<i32> {
+        self.group.map(Pid::as_raw_pid)
+    }
+
+    /// Waits until the script is through and the guest has powered off.
+    ///
+    /// # Errors
+    /// The guest died or `deadline`, counted from its boot, passed.
+    pub fn run(mut self, deadline: Duration) -> Result<Output, BootError> {
+        let ended = self.wait_until(self.started + deadline)?;
+        if !ended {
+            self.kill();
+            return Err(BootError::Deadline {
+                release: self.release.clone(),
+                deadline,
+                log: self.keep_log(),
+                tail: self.tail(),
+            });
+        }
+        let status = self.child.wait().map_err(io_at(self.dir.path()))?;
+        self.group = None;
+        let total = self.started.elapsed();
+        match parse_ctl(&self.read("ctl")) {
+            Some((exit_code, boot, script)) => Ok(Output {
+                exit_code,
+                stdout: self.read("out"),
+                serial: self.read("serial"),
+                boot,
+                script,
+                total,
+                failed_tries: Vec::new(),
+            }),
+            None => Err(BootError::Died {
+                release: self.release.clone(),
+                status: status.to_string(),
+                log: self.keep_log(),
+                tail: self.tail(),
+            }),
+        }
+    }
+
+    /// Boots and runs, again when the guest gave no result, `tries` times at most.
+    ///
+    /// Every try without a result is reported in [`Output::failed_tries`]: a
+    /// guest that needs them is a finding, not noise to be hidden. A script
+    /// that fails is not tried again.
+    ///
+    /// # Errors
+    /// The last try's error.
+    pub fn run_with_tries(
+        image: &Image,
+        options: &Options,
+        deadline: Duration,
+        tries: u32,
+    ) -> Result<Output, BootError> {
+        let mut failed_tries = Vec::new();
+        loop {
+            match Self::boot(image, options).and_then(|guest| guest.run(deadline)) {
+                Ok(output) => {
+                    return Ok(Output {
+                        failed_tries,
+                        ..output
+                    });
+                }
+                Err(err @ (BootError::Died { .. } | BootError::Deadline { .. })) => {
+                    tracing::warn!(try_nr = failed_tries.len() + 1, %err, "guest gave no result");
+                    if failed_tries.len() as u64 + 1 >= u64::from(tries) {
+                        return Err(err);
+                    }
+                    failed_tries.push(err.to_string());
+                }
+                Err(err) => return Err(err),
+            }
+        }
+    }
+
+    /// Whether QEMU ended before `at`.
+    fn wait_until(&self, at: Instant) -> Result<bool, BootError> {
+        let Some(pid) = self.group else {
+            return Ok(true);
+        };
+        let fd = pidfd_open(pid, PidfdFlags::empty())
+            .map_err(|err| io_at(Path::new("pidfd"))(err.into()))?;
+        loop {
+            let left = at.saturating_duration_since(Instant::now());
+            let timeout = Timespec {
+                tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+                tv_nsec: left.subsec_nanos().into(),
+            };
+            match poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout)) {
+                Ok(0) => return Ok(false),
+                Ok(_) => return Ok(true),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(err) => return Err(io_at(Path::new("pidfd"))(err.into())),
+            }
+        }
+    }
+
+    fn kill(&mut self) {
+        if let Some(group) = self.group.take() {
+            // Not reaped yet, so the number cannot belong to somebody else.
+            // An error means that the group is gone, which is what we want.
+            let _ = kill_process_group(group, Signal::KILL);
+            let _ = self.child.wait();
+        }
+    }
+
+    fn keep_log(&self) -> KeptLog {
+        let kept = self.keep_logs.as_ref().and_then(|dir| {
+            fs::create_dir_all(dir).ok()?;
+            let name = format!("{}-{}.serial", self.release, self.child.id());
+            let path = dir.join(name);
+            fs::copy(self.dir.path().join("serial"), &path).ok()?;
+            Some(path)
+        });
+        KeptLog(kept)
+    }
+
+    fn tail(&self) -> String {
+        last_words(&format!("{}\n{}", self.read("serial"), self.read("qemu")))
+    }
+
+    /// A file of the guest; one that QEMU has not made yet is empty.
+    fn read(&self, name: &str) -> String {
+        fs::read(self.dir.path().join(name))
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+            .unwrap_or_default()
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// QEMU's command line.
+fn arguments(image: &Image, options: &Options, dir: &Path) -> Vec<String> {
+    let mut args: Vec<String> = [
+        "-accel",
+        "tcg,thread=multi",
+        "-cpu",
+        "max",
+        "-nodefaults",
+        "-no-user-config",
+        "-no-reboot",
+        "-display",
+        "none",
+        "-device",
+        "virtio-serial-pci",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    let mut add = |key: &str, value: String| args.extend([key.to_owned(), value]);
+    add("-smp", options.vcpus.to_string());
+    add("-m", options.memory_mib.to_string());
+    add("-kernel", image.kernel().vmlinuz().display().to_string());
+    add("-initrd", image.initramfs().display().to_string());
+    // A panic ends the guest at once (-no-reboot), so that a broken kernel
+    // costs seconds and not the deadline.
+    add(
+        "-append",
+        format!(
+            "console=ttyS0 loglevel=5 panic=-1 oops=panic {}",
+            options.append
+        ),
+    );
+    add("-serial", format!("file:{}", dir.join("serial").display()));
+    for name in ["out", "ctl"] {
+        add(
+            "-chardev",
+            format!("file,id={name},path={}", dir.join(name).display()),
+        );
+        add(
+            "-device",
+            format!("virtserialport,chardev={name},name=vlab.{name}"),
+        );
+    }
+    for (nr, disk) in options.disks.iter().enumerate() {
+        let Disk::Null { size, latency_ns } = disk;
+        add(
+            "-blockdev",
+            format!(
+                "driver=null-co,node-name=disk{nr},size={size},latency-ns={latency_ns},read-zeroes=on"
+            ),
+        );
+        add(
+            "-device",
+            format!("virtio-blk-pci,drive=disk{nr},num-queues={}", options.vcpus),
+        );
+    }
+    args
+}
+
+/// What to repeat of a log: the panic, if there is one, and the last lines.
+///
+/// A panic's own line stands far above the end, behind registers and a trace.
+fn last_words(log: &str) -> String {
+    let lines: Vec<&str> = log
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .collect();
+    let from = lines.len().saturating_sub(SERIAL_SHOWN);
+    let panic = lines[..from]
+        .iter()
+        .rfind(|line| line.contains("Kernel panic"));
+    let shown: Vec<&str> = panic.into_iter().chain(&lines[from..]).copied().collect();
+    shown.join(" | ")
+}
+
+/// Exit code, uptime at start and duration, or nothing if the script did not end.
+fn parse_ctl(text: &str) -> Option<(i32, Duration, Duration)> {
+    let mut start = None;
+    for line in text.lines() {
+        let mut words = line.split_whitespace();
+        match words.next() {
+            Some("start") => start = seconds(words.next()?),
+            Some("exit") => {
+                let code = words.next()?.parse().ok()?;
+                let (start, end) = (start?, seconds(words.next()?)?);
+                return Some((code, start, end.saturating_sub(start)));
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+/// `12.34` of /proc/uptime.
+fn seconds(text: &str) -> Option<Duration> {
+    let (whole, hundredths) = text.split_once('.')?;
+    if hundredths.len() != 2 {
+        return None;
+    }
+    let centis = whole
+        .parse::<u64>()
+        .ok()?
+        .checked_mul(100)?
+        .checked_add(hundredths.parse().ok()?)?;
+    Some(Duration::from_millis(centis.checked_mul(10)?))
+}
+
+fn io_at(path: &Path) -> impl FnOnce(io::Error) -> BootError + use<> {
+    let path = path.to_owned();
+    move |source| BootError::Io { path, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_has_code_boot_time_and_duration() {
+        let parsed = parse_ctl("start 2.50\nexit 7 12.75\n");
+        assert_eq!(
+            parsed,
+            Some((
+                7,
+                Duration::from_millis(2_500),
+                Duration::from_millis(10_250)
+            ))
+        );
+    }
+
+    #[test]
+    fn a_guest_that_died_has_no_result() {
+        for text in ["", "start 2.50\n", "exit 0 3.00\n", "start 2.50\nexit 0"] {
+            assert_eq!(parse_ctl(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_panic_is_told_even_behind_a_long_trace() {
+        let log = format!("a\nKernel panic: x\n{}end\n", "trace\n".repeat(40));
+        let told = last_words(&log);
+        assert!(told.starts_with("Kernel panic: x | trace"), "{told}");
+        assert!(told.ends_with("| end"), "{told}");
+        assert_eq!(last_words("one\n\n two\n"), "one | two");
+    }
+
+    #[test]
+    fn uptime_is_read_in_hundredths_only() {
+        assert_eq!(seconds("0.05"), Some(Duration::from_millis(50)));
+        for bad in ["5", "5.1", "5.123", "a.bc", "-1.00"] {
+            assert_eq!(seconds(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,63 @@
+#!/bin/busybox sh
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+# First process of a guest: makes the usual file systems, loads the modules,
+# runs /vlab/script and tells the host its exit code.
+#
+# Two virtio ports instead of one console: what the script prints goes to
+# vlab.out byte for byte, what this file has to say goes to vlab.ctl, so no
+# output of a script can be taken for a result.
+
+export PATH=/bin:/sbin:/usr/bin:/usr/sbin
+/bin/busybox mkdir -p /bin /sbin /usr/bin /usr/sbin /proc /sys /dev /tmp /run /root /etc /var/lib
+/bin/busybox --install -s /bin
+
+mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+mount -t devtmpfs devtmpfs /dev
+mkdir -p /dev/shm /dev/pts
+mount -t tmpfs tmpfs /dev/shm
+mount -t tmpfs tmpfs /tmp
+mount -t tmpfs tmpfs /run
+mount -t cgroup2 cgroup2 /sys/fs/cgroup
+mount -t bpf bpf /sys/fs/bpf
+mount -t tracefs tracefs /sys/kernel/tracing
+ln -s /proc/self/fd /dev/fd
+
+while read -r module; do
+	insmod "/vlab/modules/$module" || echo "vlab: cannot load $module"
+done </vlab/modules.list
+
+# The ports appear some time after their driver was loaded.
+port() {
+	for dir in /sys/class/virtio-ports/*; do
+		if [ "$(cat "$dir/name" 2>/dev/null)" = "$1" ]; then
+			basename "$dir"
+			return
+		fi
+	done
+}
+tries=0
+while [ -z "$(port vlab.out)" ] || [ -z "$(port vlab.ctl)" ]; do
+	tries=$((tries + 1))
+	if [ "$tries" -gt 600 ]; then
+		echo "vlab: the virtio ports did not appear"
+		poweroff -f
+	fi
+	usleep 50000
+done
+out=/dev/$(port vlab.out)
+ctl=/dev/$(port vlab.ctl)
+exec 3>"$ctl" 4>"$out"
+
+uptime_s() {
+	cut -d ' ' -f 1 /proc/uptime
+}
+echo "start $(uptime_s)" >&3
+(
+	exec 3>&-
+	cd /root
+	exec sh /vlab/script
+) >&4 2>&1 </dev/null
+code=$?
+echo "exit $code $(uptime_s)" >&3
+poweroff -f

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Each kernel of the matrix boots, says who it is and passes results through.
+//!
+//! Kernels are fetched into `target/vm` of the checkout on the first run; after
+//! that no network is needed. The names start with `root_` because these tests
+//! run one at a time, after everything that needs no privileges.
+
+// Helpers of tests, where a panic is the report.
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use vlab::vm::BootError;
+use vlab::vm::Disk;
+use vlab::vm::Guest;
+use vlab::vm::Image;
+use vlab::vm::Kernel;
+use vlab::vm::Options;
+use vlab::vm::Output;
+use vlab::vm::SERIES;
+use vlab::vm::Store;
+
+/// Boots take 5 s here; the rest is for a machine that is busy.
+const DEADLINE: Duration = Duration::from_secs(90);
+
+fn store() -> Store {
+    Store::open(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/vm")).unwrap()
+}
+
+fn options() -> Options {
+    Options {
+        keep_logs: Some(store().root().join("logs")),
+        ..Options::default()
+    }
+}
+
+fn run(series: &str, script: &str, options: &Options) -> Output {
+    let kernel = Kernel::debian(&store(), series).unwrap();
+    let image = Image::builder(&kernel).script(script).build().unwrap();
+    let output = Guest::run_with_tries(&image, options, DEADLINE, 3).unwrap();
+    eprintln!(
+        "{series} ({}): script after {:?}, {:?} in all, failed tries: {:?}",
+        kernel.release(),
+        output.boot,
+        output.total,
+        output.failed_tries
+    );
+    output
+}
+
+/// One guest per kernel: its name, its CPUs, its file systems, its disk, its code.
+fn boots(series: &str) {
+    let kernel = Kernel::debian(&store(), series).unwrap();
+    let disk = Disk::Null {
+        size: 64 << 20,
+        latency_ns: 0,
+    };
+    let script = "uname -r\n\
+        nproc\n\
+        ls /sys/kernel/btf/vmlinux\n\
+        stat -f -c %T /sys/fs/bpf /sys/fs/cgroup /sys/kernel/tracing | wc -l\n\
+        dd if=/dev/vda of=/dev/null bs=4k count=64 iflag=direct 2>/dev/null && echo read\n\
+        exit 42\n";
+    let options = Options {
+        disks: vec![disk],
+        ..options()
+    };
+    let output = run(series, script, &options);
+    let expected = format!(
+        "{}\n2\n/sys/kernel/btf/vmlinux\n3\nread\n",
+        kernel.release()
+    );
+    assert_eq!(output.stdout, expected, "serial:\n{}", output.serial);
+    assert_eq!(output.exit_code, 42);
+    assert!(kernel.release().starts_with(&format!("{series}.")));
+}
+
+#[test]
+fn root_vm_kernel_6_1_boots() {
+    boots("6.1");
+}
+
+#[test]
+fn root_vm_kernel_6_12_boots() {
+    boots("6.12");
+}
+
+#[test]
+fn root_vm_kernel_7_3_boots() {
+    boots("7.3");
+}
+
+#[test]
+fn every_series_has_its_boot_test() {
+    assert_eq!(SERIES, ["6.1", "6.12", "7.3"]);
+}
+
+#[test]
+fn root_vm_a_host_program_runs_with_its_libraries() {
+    let kernel = Kernel::debian(&store(), "6.12").unwrap();
+    // GNU ls: dynamic, and told apart from busybox's by its version.
+    let image = Image::builder(&kernel)
+        .binary("/usr/bin/env")
+        .file("/etc/debian_version", "/etc/from_host")
+        .script("/bin/env --version | head -n 1; cat /etc/from_host")
+        .build()
+        .unwrap();
+    let output = Guest::run_with_tries(&image, &options(), DEADLINE, 3).unwrap();
+    let version = std::fs::read_to_string("/etc/debian_version").unwrap();
+    assert!(
+        output.stdout.starts_with("env (GNU coreutils)"),
+        "{output:?}"
+    );
+    assert!(output.stdout.ends_with(&version), "{output:?}");
+}
+
+#[test]
+fn root_vm_a_panic_is_an_error_with_the_serial_log() {
+    let kernel = Kernel::debian(&store(), "6.12").unwrap();
+    let image = Image::builder(&kernel)
+        .script("echo c >/proc/sysrq-trigger")
+        .build()
+        .unwrap();
+    let logs = tempfile::tempdir().unwrap();
+    let options = Options {
+        keep_logs: Some(logs.path().to_owned()),
+        ..Options::default()
+    };
+    let err = Guest::boot(&image, &options)
+        .unwrap()
+        .run(DEADLINE)
+        .unwrap_err();
+    let BootError::Died { log, tail, .. } = &err else {
+        panic!("{err}");
+    };
+    assert!(tail.contains("Kernel panic"), "{err}");
+    let log = std::fs::read_to_string(log.0.as_ref().unwrap()).unwrap();
+    assert!(log.contains("sysrq"), "{log}");
+}
+
+#[test]
+fn root_vm_a_guest_past_its_deadline_is_killed() {
+    let kernel = Kernel::debian(&store(), "6.12").unwrap();
+    let image = Image::builder(&kernel)
+        .script("while :; do :; done")
+        .build()
+        .unwrap();
+    let guest = Guest::boot(&image, &Options::default()).unwrap();
+    let group = guest.process_group().unwrap();
+    let err = guest.run(Duration::from_secs(8)).unwrap_err();
+    assert!(matches!(err, BootError::Deadline { .. }), "{err}");
+    // Signal 0 to the group: somebody there or not.
+    let alive = Command::new("kill")
+        .args(["-0", "--", &format!("-{group}")])
+        .output()
+        .unwrap();
+    assert!(!alive.status.success(), "process group {group} is alive");
+}
+
+#[test]
+fn root_vm_a_guest_goes_with_its_owner() {
+    let kernel = Kernel::debian(&store(), "6.12").unwrap();
+    let image = Image::builder(&kernel).script("sleep 600").build().unwrap();
+    let guest = Guest::boot(&image, &Options::default()).unwrap();
+    let group = guest.process_group().unwrap();
+    assert!(Path::new(&format!("/proc/{group}")).exists());
+    drop(guest);
+    assert!(!Path::new(&format!("/proc/{group}")).exists());
+}
