@@ -1,1 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One experiment, whatever runs it: the scenario file, the result file, the
+//! statistics and the text report.
+//!
+//! * [`scenario`]: what is to be measured, read from TOML. Nothing in it names
+//!   a backend: the same file is meant for this machine under the freezer, for
+//!   real VMs and for the simulator.
+//! * [`result`]: what was measured, one versioned JSON document. Facts only;
+//!   ratios and verdicts are derived from it and never stored.
+//! * [`stats`]: medians, spreads, bootstrap intervals, verdicts. Pure.
+//! * [`bound`]: how much any placement of tasks could gain at most. Pure.
+//! * [`analysis`]: a result turned into the rows of a report. Pure.
+//! * [`report`]: those rows as text.
+
+pub mod analysis;
+pub mod bound;
+pub mod report;
+pub mod result;
+pub mod scenario;
+pub mod stats;

@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A result turned into the rows of a report. Pure.
+//!
+//! The baseline of every ratio is the first arm of kind `vanilla`, phase by
+//! phase of the same load, the same number of VMs and the same round.
+
+#[cfg(test)]
+pub(crate) mod tests;
+
+use std::collections::BTreeMap;
+
+use units::Ns;
+
+use crate::result::ALONE;
+use crate::result::COMPUTE_ONLY;
+use crate::result::Phase;
+use crate::result::RunResult;
+use crate::result::SOLO;
+use crate::scenario::ArmKind;
+use crate::stats::DRIFT_LIMIT;
+use crate::stats::Ratio;
+use crate::stats::Summary;
+use crate::stats::drift;
+use crate::stats::paired_ratio;
+use crate::stats::quantile;
+use crate::stats::summarise;
+
+/// Share of a disk's interrupts that one CPU must take to count as its
+/// completion CPU; the rest is other traffic of the same disk.
+const ONE_CPU_SHARE: f64 = 0.95;
+
+/// Interrupts below which nothing is concluded from them.
+const MIN_INTERRUPTS: u64 = 100;
+
+/// Where a load's requests complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Completion {
+    /// On the CPU that submitted them.
+    FollowsSubmitter,
+    /// On this CPU, wherever they were submitted.
+    OneCpu(usize),
+}
+
+/// One load without sharing.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Baseline {
+    /// Requests per second with compute beside it, first and last.
+    pub solo: Option<Summary>,
+    /// Without compute.
+    pub alone: Option<f64>,
+    /// 99th percentile with compute.
+    pub solo_p99: Option<Ns>,
+    /// Last against first solo phase, as a fraction.
+    pub drift: Option<f64>,
+    /// Where requests complete.
+    pub completion: Completion,
+    /// Compute that one request costs, in work units.
+    compute_per_op: Option<f64>,
+}
+
+impl Baseline {
+    /// Did the machine change under the run by more than
+    /// [`DRIFT_LIMIT`]?
+    #[must_use]
+    pub fn drifted(&self) -> bool {
+        self.drift.is_some_and(|drift| drift.abs() > DRIFT_LIMIT)
+    }
+}
+
+/// One arm under one load at one number of VMs, all rounds together.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// The arm.
+    pub arm: String,
+    /// VMs per pCPU.
+    pub vms_per_pcpu: u32,
+    /// Rounds measured.
+    pub rounds: usize,
+    /// Requests per second.
+    pub ops_per_s: Option<Summary>,
+    /// 99th percentile of the latency, median of the rounds.
+    pub p99: Option<Ns>,
+    /// Requests against vanilla.
+    pub vs_vanilla: Option<Ratio>,
+    /// Requests against the bound of the same window.
+    pub vs_bound: Option<Summary>,
+    /// Compute against vanilla.
+    pub compute: Option<Ratio>,
+    /// Compute plus the I/O done, both in compute units, against vanilla: what
+    /// the co-runners would have kept had both arms done the same I/O.
+    pub compute_at_equal_io: Option<Ratio>,
+    /// I/O inactivity time per second of the window, in seconds; with several
+    /// I/O-bound tasks it can exceed 1.
+    pub inactivity: Option<f64>,
+    /// Moves per second.
+    pub moves_per_s: Option<f64>,
+    /// N_migrate / N_min over all rounds.
+    pub p: Option<f64>,
+    /// Charged CPU time of the daemon per second of window.
+    pub daemon_cpu: Option<f64>,
+    /// The daemon's wake-ups per second.
+    pub wakeups_per_s: Option<f64>,
+}
+
+/// One load: its baseline and its rows, in the order of the scenario.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LoadTable {
+    /// The load.
+    pub load: String,
+    /// Without sharing.
+    pub baseline: Baseline,
+    /// With sharing.
+    pub rows: Vec<Row>,
+}
+
+/// One arm over all loads with the same completion path, at one number of VMs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pooled {
+    /// The arm.
+    pub arm: String,
+    /// VMs per pCPU.
+    pub vms_per_pcpu: u32,
+    /// Does the completion follow the submitter?
+    pub follows_submitter: bool,
+    /// Requests against vanilla, all pairs of all these loads.
+    pub vs_vanilla: Option<Ratio>,
+    /// Requests against the bound.
+    pub vs_bound: Option<Summary>,
+    /// Compute at equal I/O against vanilla.
+    pub compute_at_equal_io: Option<Ratio>,
+}
+
+/// Everything a report shows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Analysis {
+    /// One table per load.
+    pub loads: Vec<LoadTable>,
+    /// All loads together.
+    pub pooled: Vec<Pooled>,
+    /// The name of the baseline arm, if there is one.
+    pub vanilla: Option<String>,
+}
+
+/// The bound of one phase (see [`crate::bound`]); `None` without a baseline.
+#[must_use]
+pub fn bound_of(phase: &Phase, baseline: &Baseline) -> Option<f64> {
+    let share = match baseline.completion {
+        Completion::FollowsSubmitter => phase.host.union_share,
+        Completion::OneCpu(cpu) => *phase.host.on_share.get(cpu)?,
+    };
+    Some(baseline.solo?.median * share)
+}
+
+/// Turns a result into rows.
+#[must_use]
+pub fn analyse(result: &RunResult) -> Analysis {
+    let vanilla = result
+        .scenario
+        .arms
+        .iter()
+        .find(|arm| arm.kind == ArmKind::Vanilla)
+        .map(|arm| arm.name.clone());
+    let mut loads = Vec::new();
+    let mut pools: BTreeMap<(bool, u32, usize), Pool> = BTreeMap::new();
+    for load in &result.scenario.loads {
+        let phases: Vec<&Phase> = result.phases.iter().filter(|p| p.load == load.name).collect();
+        let baseline = baseline(&phases, &result.phases);
+        let mut rows = Vec::new();
+        for &vms in &result.scenario.sharing.vms_per_pcpu {
+            for (index, arm) in result.scenario.arms.iter().enumerate() {
+                let of = |name: &str| -> Vec<&Phase> {
+                    let same = |p: &&&Phase| p.arm == name && p.vms_per_pcpu == vms;
+                    phases.iter().filter(same).copied().collect()
+                };
+                let mine = of(&arm.name);
+                if mine.is_empty() {
+                    continue;
+                }
+                let reference = match &vanilla {
+                    Some(vanilla) if *vanilla != arm.name => of(vanilla),
+                    _ => Vec::new(),
+                };
+                let cell = Cell { mine, reference, baseline: &baseline };
+                let follows = baseline.completion == Completion::FollowsSubmitter;
+                if load.kind != crate::scenario::LoadKind::Idle {
+                    pools.entry((follows, vms, index)).or_default().add(&cell);
+                }
+                rows.push(cell.row(&arm.name, vms));
+            }
+        }
+        loads.push(LoadTable { load: load.name.clone(), baseline, rows });
+    }
+    let pooled = pools
+        .into_iter()
+        .map(|((follows_submitter, vms_per_pcpu, arm), pool)| Pooled {
+            arm: result.scenario.arms[arm].name.clone(),
+            vms_per_pcpu,
+            follows_submitter,
+            vs_vanilla: paired_ratio(&pool.ops),
+            vs_bound: summarise(&pool.of_bound),
+            compute_at_equal_io: paired_ratio(&pool.work),
+        })
+        .collect();
+    Analysis { loads, pooled, vanilla }
+}
+
+fn baseline(phases: &[&Phase], all: &[Phase]) -> Baseline {
+    let named = |name: &str| -> Vec<&Phase> { phases.iter().filter(|p| p.arm == name).copied().collect() };
+    let solo_phases = named(SOLO);
+    let rates = |phases: &[&Phase]| -> Vec<f64> { phases.iter().filter_map(|p| ops(p)).collect() };
+    let solo_rates = rates(&solo_phases);
+    let solo = summarise(&solo_rates);
+    let drift = match solo_rates.as_slice() {
+        [first, .., last] => drift(*first, *last),
+        _ => None,
+    };
+    let mut interrupts: Vec<u64> = Vec::new();
+    for phase in phases {
+        interrupts.resize(interrupts.len().max(phase.completions.len()), 0);
+        for (sum, count) in interrupts.iter_mut().zip(&phase.completions) {
+            *sum += count;
+        }
+    }
+    let total: u64 = interrupts.iter().sum();
+    let most = interrupts.iter().enumerate().max_by_key(|(_, count)| **count);
+    let completion = match most {
+        Some((cpu, count)) if total >= MIN_INTERRUPTS && *count as f64 >= ONE_CPU_SHARE * total as f64 => {
+            Completion::OneCpu(cpu)
+        }
+        _ => Completion::FollowsSubmitter,
+    };
+    let compute_only: Vec<f64> = all.iter().filter(|p| p.arm == COMPUTE_ONLY).filter_map(compute).collect();
+    let with_io: Vec<f64> = solo_phases.iter().filter_map(|p| compute(p)).collect();
+    let compute_per_op = match (quantile(&compute_only, 0.5), quantile(&with_io, 0.5), solo) {
+        // Noise can make it negative; work that costs less than nothing does not exist.
+        (Some(without), Some(with), Some(solo)) if solo.median > 0.0 => {
+            Some(((without - with) / solo.median).max(0.0))
+        }
+        _ => None,
+    };
+    Baseline {
+        solo,
+        alone: quantile(&rates(&named(ALONE)), 0.5),
+        solo_p99: p99(&solo_phases),
+        drift,
+        completion,
+        compute_per_op,
+    }
+}
+
+/// Requests per second of a phase.
+fn ops(phase: &Phase) -> Option<f64> {
+    Some(phase.io.as_ref()?.ops_per_s)
+}
+
+/// Compute of a phase, all CPUs together.
+fn compute(phase: &Phase) -> Option<f64> {
+    (!phase.compute_per_s.is_empty()).then(|| phase.compute_per_s.iter().sum())
+}
+
+fn p99(phases: &[&Phase]) -> Option<Ns> {
+    let values: Vec<f64> = phases
+        .iter()
+        .filter_map(|p| Some(p.io.as_ref()?.latency.p99.0 as f64))
+        .collect();
+    quantile(&values, 0.5).map(|ns| Ns(ns as u64))
+}
+
+/// One arm's phases with what they are compared to.
+struct Cell<'a> {
+    mine: Vec<&'a Phase>,
+    reference: Vec<&'a Phase>,
+    baseline: &'a Baseline,
+}
+
+impl Cell<'_> {
+    /// Values of this arm and of the reference, paired by round.
+    fn pairs(&self, value: impl Fn(&Phase) -> Option<f64>) -> Vec<(f64, f64)> {
+        self.mine
+            .iter()
+            .filter_map(|mine| {
+                let other = self.reference.iter().find(|p| p.round == mine.round)?;
+                Some((value(mine)?, value(other)?))
+            })
+            .collect()
+    }
+
+    /// Compute plus I/O in units of compute.
+    fn work(&self, phase: &Phase) -> Option<f64> {
+        Some(compute(phase)? + ops(phase).unwrap_or(0.0) * self.baseline.compute_per_op?)
+    }
+
+    fn of_bound(&self) -> Vec<f64> {
+        self.mine
+            .iter()
+            .filter_map(|p| Some(ops(p)? / bound_of(p, self.baseline).filter(|bound| *bound > 0.0)?))
+            .collect()
+    }
+
+    fn row(&self, arm: &str, vms_per_pcpu: u32) -> Row {
+        let per_second = |value: &dyn Fn(&crate::result::Daemon) -> f64| {
+            let values: Vec<f64> = self
+                .mine
+                .iter()
+                .filter_map(|p| p.daemon.as_ref())
+                .filter(|d| d.interval > Ns::ZERO)
+                .map(|d| value(d) / d.interval.as_secs_f64())
+                .collect();
+            quantile(&values, 0.5)
+        };
+        let sum = |value: &dyn Fn(&crate::result::Daemon) -> u64| -> u64 {
+            self.mine.iter().filter_map(|p| p.daemon.as_ref()).map(value).sum()
+        };
+        let n_min = sum(&|d| d.n_min);
+        let rates: Vec<f64> = self.mine.iter().filter_map(|p| ops(p)).collect();
+        Row {
+            arm: arm.to_owned(),
+            vms_per_pcpu,
+            rounds: self.mine.len(),
+            ops_per_s: summarise(&rates),
+            p99: p99(&self.mine),
+            vs_vanilla: paired_ratio(&self.pairs(ops)),
+            vs_bound: summarise(&self.of_bound()),
+            compute: paired_ratio(&self.pairs(compute)),
+            compute_at_equal_io: paired_ratio(&self.pairs(|p| self.work(p))),
+            inactivity: per_second(&|d| d.io_inactivity.as_secs_f64()),
+            moves_per_s: per_second(&|d| d.moves.values().sum::<u64>() as f64),
+            p: (n_min > 0).then(|| sum(&|d| d.n_migrate) as f64 / n_min as f64),
+            daemon_cpu: per_second(&|d| d.cpu.as_secs_f64()),
+            wakeups_per_s: per_second(&|d| d.wakeups as f64),
+        }
+    }
+}
+
+/// The pairs of several loads.
+#[derive(Default)]
+struct Pool {
+    ops: Vec<(f64, f64)>,
+    work: Vec<(f64, f64)>,
+    of_bound: Vec<f64>,
+}
+
+impl Pool {
+    fn add(&mut self, cell: &Cell<'_>) {
+        self.ops.extend(cell.pairs(ops));
+        self.work.extend(cell.pairs(|p| cell.work(p)));
+        self.of_bound.extend(cell.of_bound());
+    }
+}

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+use super::*;
+use crate::result::Daemon;
+use crate::result::Environment;
+use crate::result::FORMAT;
+use crate::result::Host;
+use crate::result::Io;
+use crate::scenario::Scenario;
+
+/// Numbers chosen so that every derived value is exact: solo 8000 /s, compute
+/// 1000 units alone and 900 beside 8000 requests (0.0125 units a request).
+pub(crate) fn fixture() -> RunResult {
+    let scenario = Scenario::parse(
+        r#"
+        name = "fixture"
+        title = "Fixed numbers"
+        topology = { cpus = 2 }
+        sharing = { vms_per_pcpu = [2], slice = "11 ms" }
+        measure = { rounds = 2 }
+        [[load]]
+        name = "pulse"
+        kind = "pulse"
+        [[load]]
+        name = "disk"
+        kind = "disk"
+        pattern = "random-read"
+        [[arm]]
+        name = "vanilla"
+        [[arm]]
+        name = "ours"
+        kind = "vmigrater"
+        "#,
+        "fixture.toml",
+    )
+    .unwrap();
+    let phase = |load: &str, arm: &str, round, ops: f64, compute: f64| Phase {
+        load: load.to_owned(),
+        arm: arm.to_owned(),
+        vms_per_pcpu: if crate::result::BASELINES.contains(&arm) { 1 } else { 2 },
+        round,
+        at: Ns::from_secs(1),
+        window: Ns::from_secs(2),
+        io: (ops > 0.0).then(|| Io { ops_per_s: ops, ..Io::default() }),
+        compute_per_s: if compute > 0.0 { vec![compute / 2.0; 2] } else { Vec::new() },
+        host: Host { on_share: vec![0.5, 0.4], union_share: 0.75, slices: 180 },
+        completions: if load == "disk" { vec![3, 997] } else { Vec::new() },
+        daemon: (arm == "ours").then(|| Daemon {
+            interval: Ns::from_secs(2),
+            io_inactivity: Ns::from_ms(500),
+            cpu: Ns::from_ms(10),
+            wakeups: 600,
+            moves: BTreeMap::from([("push".to_owned(), 150), ("pull".to_owned(), 30)]),
+            n_migrate: 180,
+            n_min: 150,
+            ..Daemon::default()
+        }),
+    };
+    RunResult {
+        format: FORMAT,
+        backend: "freezer".to_owned(),
+        scenario,
+        environment: Environment {
+            date: "2026-01-02T03:04:05Z".to_owned(),
+            kernel: "6.18.0".to_owned(),
+            preemption: "PREEMPT_DYNAMIC".to_owned(),
+            cpu_model: "Some CPU".to_owned(),
+            cpus: 2,
+            load_average: 0.5,
+            disk: None,
+            tools: BTreeMap::from([("fio".to_owned(), "3.33".to_owned())]),
+        },
+        phases: vec![
+            phase("", COMPUTE_ONLY, 0, 0.0, 1000.0),
+            phase("pulse", ALONE, 0, 9000.0, 0.0),
+            phase("pulse", SOLO, 0, 8000.0, 900.0),
+            phase("disk", SOLO, 0, 20000.0, 800.0),
+            phase("pulse", "vanilla", 0, 4000.0, 450.0),
+            phase("pulse", "ours", 0, 5400.0, 432.5),
+            phase("pulse", "vanilla", 1, 3000.0, 450.0),
+            phase("pulse", "ours", 1, 6000.0, 432.5),
+            phase("disk", "vanilla", 0, 6000.0, 400.0),
+            phase("disk", "ours", 0, 7200.0, 400.0),
+            phase("pulse", SOLO, 1, 8000.0, 900.0),
+            phase("disk", SOLO, 1, 17000.0, 800.0),
+        ],
+        warnings: vec!["one guest was lost".to_owned()],
+    }
+}
+
+#[test]
+fn a_row_holds_what_the_phases_say() {
+    let analysis = analyse(&fixture());
+    let pulse = &analysis.loads[0];
+    assert_eq!(pulse.baseline.completion, Completion::FollowsSubmitter);
+    assert_eq!(pulse.baseline.alone, Some(9000.0));
+    assert_eq!(pulse.baseline.drift, Some(0.0));
+    let [vanilla, ours] = &pulse.rows[..] else { panic!("{:?}", pulse.rows) };
+    assert_eq!(vanilla.vs_vanilla, None, "vanilla is not compared with itself");
+    // 4000 and 3000 of 8000 * 0.75.
+    assert!((vanilla.vs_bound.unwrap().median - 3500.0 / 6000.0).abs() < 1e-12);
+    // sqrt(5400/4000 * 6000/3000)
+    let ratio = ours.vs_vanilla.unwrap();
+    assert_eq!(ratio.n, 2);
+    assert!((ratio.centre - (1.35f64 * 2.0).sqrt()).abs() < 1e-12);
+    assert_eq!(ours.inactivity, Some(0.25));
+    assert_eq!(ours.moves_per_s, Some(90.0));
+    assert_eq!(ours.p, Some(1.2));
+    assert_eq!(ours.wakeups_per_s, Some(300.0));
+    assert!((ours.daemon_cpu.unwrap() - 0.005).abs() < 1e-12);
+}
+
+#[test]
+fn compute_at_equal_io_adds_the_cost_of_the_requests() {
+    let analysis = analyse(&fixture());
+    let ours = &analysis.loads[0].rows[1];
+    // Round 0: (432.5 + 5400 * 0.0125) / (450 + 4000 * 0.0125) = 500 / 500;
+    // round 1: (432.5 + 6000 * 0.0125) / (450 + 3000 * 0.0125) = 507.5 / 487.5.
+    let expected = (507.5f64 / 487.5).sqrt();
+    assert!((ours.compute_at_equal_io.unwrap().centre - expected).abs() < 1e-12);
+    assert!((ours.compute.unwrap().centre - 432.5 / 450.0).abs() < 1e-12);
+}
+
+#[test]
+fn a_one_queue_disk_is_bound_by_its_completion_cpu() {
+    let analysis = analyse(&fixture());
+    let disk = &analysis.loads[1];
+    assert_eq!(disk.baseline.completion, Completion::OneCpu(1));
+    // Solo is the median of 20000 and 17000, CPU 1 was on for 0.4.
+    assert!((disk.rows[1].vs_bound.unwrap().median - 7200.0 / (18500.0 * 0.4)).abs() < 1e-12);
+    assert!(disk.baseline.drifted(), "20000 to 17000 is more than 10 %");
+    assert!(!analysis.loads[0].baseline.drifted());
+}
+
+#[test]
+fn pools_are_kept_apart_by_completion_path() {
+    let analysis = analyse(&fixture());
+    let of = |follows, arm: &str| {
+        analysis.pooled.iter().find(|p| p.follows_submitter == follows && p.arm == arm).unwrap()
+    };
+    assert_eq!(of(true, "ours").vs_vanilla.unwrap().n, 2);
+    assert!((of(false, "ours").vs_vanilla.unwrap().centre - 1.2).abs() < 1e-12);
+}

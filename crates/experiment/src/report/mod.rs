@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A result as text for a terminal.
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt::Write;
+
+use comfy_table::Cell;
+use comfy_table::CellAlignment;
+use comfy_table::Table;
+use comfy_table::presets::UTF8_FULL_CONDENSED;
+use units::Ns;
+
+use crate::analysis::Analysis;
+use crate::analysis::Completion;
+use crate::analysis::LoadTable;
+use crate::analysis::Pooled;
+use crate::analysis::Row;
+use crate::analysis::analyse;
+use crate::bound::analytic_speedup;
+use crate::bound::analytic_union_share;
+use crate::result::Phase;
+use crate::result::RunResult;
+use crate::scenario::LoadKind;
+use crate::stats::DRIFT_LIMIT;
+use crate::stats::MIN_PAIRS_FOR_VERDICT;
+use crate::stats::Ratio;
+use crate::stats::Summary;
+use crate::stats::summarise;
+
+/// The whole report.
+#[must_use]
+pub fn text(result: &RunResult) -> String {
+    let analysis = analyse(result);
+    let mut out = String::new();
+    head(&mut out, result);
+    for (table, load) in analysis.loads.iter().zip(&result.scenario.loads) {
+        load_table(&mut out, table, &load.kind, result);
+    }
+    pooled(&mut out, &analysis);
+    legend(&mut out, result, &analysis);
+    for warning in &result.warnings {
+        line(&mut out, &format!("warning: {warning}"));
+    }
+    out
+}
+
+fn line(out: &mut String, text: &str) {
+    out.push_str(text);
+    out.push('\n');
+}
+
+fn head(out: &mut String, result: &RunResult) {
+    let (s, e) = (&result.scenario, &result.environment);
+    line(out, &format!("{}: {}", s.name, s.title));
+    line(
+        out,
+        &format!(
+            "{} vCPUs, slice {}, sweep {} permille, {} compute thread(s) per CPU; {} round(s), warm-up {}, window {}; backend {}",
+            s.topology.cpus,
+            s.sharing.slice,
+            s.sharing.sweep_permille,
+            s.compute.threads_per_cpu,
+            s.measure.rounds,
+            s.measure.warmup,
+            s.measure.window,
+            result.backend,
+        ),
+    );
+    line(
+        out,
+        &format!(
+            "{}; Linux {} ({}), {} x {}, load average {:.2} before the start",
+            e.date, e.kernel, e.preemption, e.cpus, e.cpu_model, e.load_average
+        ),
+    );
+    if let Some(disk) = &e.disk {
+        line(
+            out,
+            &format!(
+                "disk {}: {} hardware queue(s), scheduler {}, file on {}",
+                disk.name, disk.queues, disk.scheduler, disk.file_system
+            ),
+        );
+    }
+    let tools: Vec<String> = e.tools.iter().map(|(name, version)| format!("{name} {version}")).collect();
+    if !tools.is_empty() {
+        line(out, &format!("with {}", tools.join(", ")));
+    }
+    for &vms in &s.sharing.vms_per_pcpu {
+        if let Some(text) = host_line(&result.phases, vms, s.topology.cpus) {
+            line(out, &text);
+        }
+    }
+}
+
+/// What the host delivered at one number of VMs, against the arithmetic.
+fn host_line(phases: &[Phase], vms: u32, cpus: u32) -> Option<String> {
+    let at: Vec<&Phase> = phases
+        .iter()
+        .filter(|p| p.vms_per_pcpu == vms && !crate::result::BASELINES.contains(&p.arm.as_str()))
+        .collect();
+    let of = |value: &dyn Fn(&Phase) -> f64| summarise(&at.iter().map(|p| value(p)).collect::<Vec<_>>());
+    let union = of(&|p| p.host.union_share)?;
+    let on: Vec<String> = (0..cpus as usize)
+        .filter_map(|cpu| of(&|p| p.host.on_share.get(cpu).copied().unwrap_or(0.0)))
+        .map(|share| format!("{:.3}", share.median))
+        .collect();
+    Some(format!(
+        "N={vms}: CPUs on for {} of the time, at least one for {:.3} [{:.3}..{:.3}] (independent phases: {:.3}, gain at most {:.2}x)",
+        on.join(" / "),
+        union.median,
+        union.min,
+        union.max,
+        analytic_union_share(vms, cpus),
+        analytic_speedup(vms, cpus),
+    ))
+}
+
+fn load_table(out: &mut String, table: &LoadTable, kind: &LoadKind, result: &RunResult) {
+    let b = &table.baseline;
+    let _ = write!(out, "\n{}", table.load);
+    if *kind != LoadKind::Idle {
+        let path = match b.completion {
+            Completion::FollowsSubmitter => "completions follow the submitter".to_owned(),
+            Completion::OneCpu(cpu) => format!("all completions on CPU {cpu}"),
+        };
+        let _ = write!(out, ": {path}; without sharing {}", b.solo.map_or("-".into(), |s| spread(&s)));
+        let _ = write!(out, " /s beside compute (p99 {})", duration(b.solo_p99));
+        if let Some(alone) = b.alone {
+            let _ = write!(out, ", {} alone", rate(alone));
+        }
+    }
+    out.push('\n');
+    if b.drifted() {
+        let percent = b.drift.unwrap_or(0.0) * 100.0;
+        line(
+            out,
+            &format!(
+                "warning: the rate without sharing moved by {percent:+.0} % during the run (limit {:.0} %): measure again on a quieter machine",
+                DRIFT_LIMIT * 100.0
+            ),
+        );
+    }
+    let show_compute = result.scenario.compute.threads_per_cpu > 0;
+    let mut shown = Table::new();
+    shown.load_preset(UTF8_FULL_CONDENSED);
+    let mut header = vec![
+        "N", "arm", "rounds", "requests/s", "p99", "to vanilla", "verdict", "of bound",
+    ];
+    if show_compute {
+        header.extend(["compute", "at equal I/O"]);
+    }
+    header.extend(["inactive", "moves/s", "P", "daemon CPU", "wake-ups/s"]);
+    shown.set_header(header);
+    let mut last_vms = None;
+    for row in &table.rows {
+        let vms = if last_vms == Some(row.vms_per_pcpu) { String::new() } else { row.vms_per_pcpu.to_string() };
+        last_vms = Some(row.vms_per_pcpu);
+        shown.add_row(cells(row, vms, show_compute));
+    }
+    for column in shown.column_iter_mut().filter(|c| c.index != 1 && c.index != 6) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    line(out, &shown.trim_fmt());
+}
+
+fn cells(row: &Row, vms: String, show_compute: bool) -> Vec<Cell> {
+    let optional = |value: Option<f64>, show: &dyn Fn(f64) -> String| value.map_or("-".to_owned(), show);
+    let verdict = row.vs_vanilla.map_or("-".to_owned(), |r| r.verdict().to_string());
+    let mut cells = vec![
+        vms,
+        row.arm.clone(),
+        row.rounds.to_string(),
+        row.ops_per_s.map_or("-".to_owned(), |s| spread(&s)),
+        duration(row.p99),
+        row.vs_vanilla.map_or("-".to_owned(), |r| ratio(&r)),
+        verdict,
+        row.vs_bound.map_or("-".to_owned(), |s| format!("{:.2}", s.median)),
+    ];
+    if show_compute {
+        let centre = |r: Option<Ratio>| r.map_or("-".to_owned(), |r| format!("{:.3}", r.centre));
+        cells.extend([centre(row.compute), centre(row.compute_at_equal_io)]);
+    }
+    cells.extend([
+        optional(row.inactivity, &|v| format!("{:.1} %", v * 100.0)),
+        optional(row.moves_per_s, &|v| format!("{v:.0}")),
+        optional(row.p, &|v| format!("{v:.2}")),
+        optional(row.daemon_cpu, &|v| format!("{:.2} %", v * 100.0)),
+        optional(row.wakeups_per_s, &|v| format!("{v:.0}")),
+    ]);
+    cells.into_iter().map(Cell::new).collect()
+}
+
+fn pooled(out: &mut String, analysis: &Analysis) {
+    let Some(vanilla) = &analysis.vanilla else { return };
+    let mut shown = Table::new();
+    shown.load_preset(UTF8_FULL_CONDENSED);
+    shown.set_header(["completions", "N", "arm", "pairs", "to vanilla", "verdict", "of bound", "compute at equal I/O"]);
+    let rows: Vec<&Pooled> = analysis.pooled.iter().filter(|p| p.arm != *vanilla).collect();
+    if rows.is_empty() {
+        return;
+    }
+    for row in rows {
+        let path = if row.follows_submitter { "follow the submitter" } else { "on one CPU" };
+        shown.add_row([
+            path.to_owned(),
+            row.vms_per_pcpu.to_string(),
+            row.arm.clone(),
+            row.vs_vanilla.map_or(0, |r| r.n).to_string(),
+            row.vs_vanilla.map_or("-".into(), |r| ratio(&r)),
+            row.vs_vanilla.map_or("-".into(), |r| r.verdict().to_string()),
+            row.vs_bound.map_or("-".into(), |s| format!("{:.2}", s.median)),
+            row.compute_at_equal_io.map_or("-".into(), |r| ratio(&r)),
+        ]);
+    }
+    for column in shown.column_iter_mut().filter(|c| [1, 3, 4, 6, 7].contains(&c.index)) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    line(out, "\nall loads together");
+    line(out, &shown.trim_fmt());
+}
+
+fn legend(out: &mut String, result: &RunResult, analysis: &Analysis) {
+    line(out, "");
+    line(out, "requests/s: median [min..max] of the rounds. to vanilla: geometric mean of the ratios round by");
+    line(out, "round, 95 % bootstrap interval from 3 pairs on; a verdict needs 5 pairs and the whole interval.");
+    line(out, "of bound: against (rate without sharing beside compute) x (time in which a CPU was on that could");
+    line(out, "have served it, from the host's log). at equal I/O: compute plus the I/O's own CPU cost.");
+    line(out, "inactive: time per second in which I/O-bound tasks could not go on because their vCPU was off.");
+    line(out, "daemon CPU: of one CPU, as the kernel charges it, which includes time frozen while current.");
+    if analysis.vanilla.is_none() {
+        line(out, "No arm of kind \"vanilla\": nothing to compare with.");
+    }
+    if (result.scenario.measure.rounds as usize) < MIN_PAIRS_FOR_VERDICT {
+        line(
+            out,
+            &format!(
+                "{} round(s) are too few for a verdict per load; --rounds {MIN_PAIRS_FOR_VERDICT} gives one.",
+                result.scenario.measure.rounds
+            ),
+        );
+    }
+}
+
+/// `1234 [1200..1290]`.
+fn spread(s: &Summary) -> String {
+    if s.n < 2 {
+        return rate(s.median);
+    }
+    format!("{} [{}..{}]", rate(s.median), rate(s.min), rate(s.max))
+}
+
+/// With as many digits as matter.
+fn rate(value: f64) -> String {
+    if value < 100.0 { format!("{value:.1}") } else { format!("{value:.0}") }
+}
+
+/// `1.38 [1.30..1.45]`.
+fn ratio(r: &Ratio) -> String {
+    match r.interval {
+        Some((low, high)) => format!("{:.2} [{low:.2}..{high:.2}]", r.centre),
+        None => format!("{:.2}", r.centre),
+    }
+}
+
+/// To three digits: a percentile is not known any better.
+fn duration(value: Option<Ns>) -> String {
+    let Some(Ns(ns)) = value else { return "-".to_owned() };
+    let step = 10u64.pow(ns.checked_ilog10().unwrap_or(0).saturating_sub(2));
+    Ns((ns + step / 2) / step * step).to_string()
+}

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What an experiment measures.
+//!
+//! [`file`] reads the TOML and knows only its shape; [`validate`] knows what
+//! makes sense. A file that parses on one machine parses on every machine;
+//! whether the machine can run it is the backend's question.
+
+mod error;
+mod file;
+mod validate;
+
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+
+use serde::Deserialize;
+use serde::Serialize;
+use units::Ns;
+
+pub use error::ScenarioError;
+
+/// A validated experiment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Scenario {
+    /// Short name, `[a-z0-9-]+`; names the result.
+    pub name: String,
+    /// What question it answers, one line.
+    pub title: String,
+    /// The VM under test.
+    pub topology: Topology,
+    /// How it shares its pCPUs with other VMs.
+    pub sharing: Sharing,
+    /// How it is measured.
+    pub measure: Measure,
+    /// Compute beside the I/O.
+    pub compute: Compute,
+    /// The I/O loads, measured one after the other.
+    pub loads: Vec<Load>,
+    /// What is compared.
+    pub arms: Vec<Arm>,
+}
+
+/// The VM under test.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Topology {
+    /// vCPUs, each on a pCPU of its own: 1..=1024.
+    pub cpus: u32,
+}
+
+/// Time sharing between VMs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sharing {
+    /// VMs per pCPU, the paper's consolidation rate N; 1 means no sharing.
+    pub vms_per_pcpu: Vec<u32>,
+    /// How long one VM runs on a pCPU before the next one does.
+    pub slice: Ns,
+    /// How much longer the period of the last pCPU is than that of the first,
+    /// in thousandths: 0..=500. Equal periods would lock the phase between the
+    /// pCPUs, and the time in which at least one of them is on would be an
+    /// accident.
+    pub sweep_permille: u32,
+}
+
+/// How a phase is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Measure {
+    /// How often each arm is measured, arms interleaved.
+    pub rounds: u32,
+    /// Time under sharing before the window opens; nothing of it counts.
+    pub warmup: Ns,
+    /// The steady window, the only part that counts.
+    pub window: Ns,
+}
+
+/// Compute beside the I/O.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Compute {
+    /// Busy threads pinned to each CPU, at nice 0: 0..=16.
+    pub threads_per_cpu: u32,
+}
+
+/// One I/O load.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Load {
+    /// Its name in the report.
+    pub name: String,
+    /// What it does.
+    pub kind: LoadKind,
+}
+
+/// What a load does.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum LoadKind {
+    /// Reads from a file, past the page cache.
+    Disk {
+        /// In which order.
+        pattern: Pattern,
+        /// Requests in flight: 1..=256.
+        queue_depth: u32,
+        /// Bytes of one request, in KiB: 1..=4096.
+        block_kib: u32,
+        /// Size of the file in MiB: 16..=65536.
+        file_mib: u32,
+        /// For [`Pattern::Bursty`]: how long it reads, and how long it pauses.
+        burst: Option<Burst>,
+    },
+    /// Requests of a fixed device time, each completed on the CPU that
+    /// submitted it: what a device with one queue per CPU does.
+    Pulse {
+        /// Requests in flight: 1..=256.
+        queue_depth: u32,
+        /// Device time of one request.
+        device: Ns,
+        /// Threads that do this, each with its own queue: 1..=64.
+        threads: u32,
+    },
+    /// No I/O at all: what does the daemon cost then?
+    Idle,
+}
+
+/// Order of disk reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pattern {
+    /// Uniformly random blocks.
+    RandomRead,
+    /// One block after the other.
+    SequentialRead,
+    /// Random blocks in bursts with pauses between them.
+    Bursty,
+}
+
+/// Lengths of a burst and of the pause after it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Burst {
+    /// Reading.
+    pub on: Ns,
+    /// Pausing.
+    pub off: Ns,
+}
+
+/// One thing that is compared.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Arm {
+    /// Its name in the report.
+    pub name: String,
+    /// What is done.
+    pub kind: ArmKind,
+    /// Measured in the first so many rounds only; `None`: in all of them.
+    pub rounds: Option<u32>,
+}
+
+/// What is done in an arm.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum ArmKind {
+    /// Nothing: the baseline of every ratio.
+    Vanilla,
+    /// The I/O threads are `SCHED_FIFO` 1, nothing else.
+    Fifo,
+    /// The I/O threads have nice -20, nothing else.
+    Nice,
+    /// The daemon.
+    Vmigrater {
+        /// Decides and records, but moves nothing.
+        dry_run: bool,
+        /// `--profile`, for instance `published`.
+        profile: Option<String>,
+        /// Text of its configuration file.
+        config: Option<String>,
+    },
+    /// Any command, started before the window and ended after it. `{tids}` in
+    /// an argument becomes the I/O threads' ids, separated by commas.
+    Command {
+        /// Program and arguments.
+        command: Vec<String>,
+    },
+}
+
+impl Scenario {
+    /// Reads and validates a file.
+    ///
+    /// # Errors
+    /// The file cannot be read, is not TOML of this shape, or asks for
+    /// something that makes no sense; the error names file, line, field, value
+    /// and what would be right.
+    pub fn load(path: &Path) -> Result<Self, ScenarioError> {
+        let text = std::fs::read_to_string(path).map_err(|source| ScenarioError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
+        Self::parse(&text, &path.display().to_string())
+    }
+
+    /// Parses and validates a text; `file` is the name that errors use.
+    ///
+    /// # Errors
+    /// As [`Scenario::load`], except for reading.
+    pub fn parse(text: &str, file: &str) -> Result<Self, ScenarioError> {
+        let at = error::Locator { file, text };
+        let raw = file::parse(&at)?;
+        validate::validate(raw, &at)
+    }
+
+    /// The arms measured in round `round` (from 0), in the order of that round:
+    /// it is rotated by one from round to round, so that no arm always follows
+    /// the same other arm.
+    #[must_use]
+    pub fn order_of_round(&self, round: u32) -> Vec<&Arm> {
+        let mut arms: Vec<&Arm> = self.arms.iter().collect();
+        let by = round as usize % arms.len().max(1);
+        arms.rotate_left(by);
+        arms.retain(|arm| arm.rounds.is_none_or(|limit| round < limit));
+        arms
+    }
+}
