@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+# The few commands people type. The work is in scripts/ and in the programs.
+
+PREFIX ?= /usr/local
+DESTDIR ?=
+UNITDIR ?= $(PREFIX)/lib/systemd/system
+SCENARIO ?= scenarios/demo.toml
+
+# rustup's directory is not on the PATH of a make that root started by sudo.
+export PATH := $(HOME)/.cargo/bin:$(PATH)
+target := $(or $(CARGO_TARGET_DIR),target)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup build demo test bench install fmt
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## /\1|/p' $(MAKEFILE_LIST) | \
+		while IFS='|' read -r name text; do printf '  make %-9s %s\n' "$$name" "$$text"; done
+
+setup: ## install what build, demo and test need (Debian 12, as root)
+	@scripts/setup test
+
+build: ## release build of vmigrater and vlab
+	@scripts/setup build
+	cargo build --release --locked -p vmigrater -p vlab
+
+demo: ## with and without vmigrater on this machine, 2, 4 and 8 VMs per CPU (as root)
+	@scripts/setup demo
+	cargo build --release --locked -p vmigrater -p vlab
+	$(target)/release/vlab run $(SCENARIO) --backend freezer
+
+test: ## lints, tests, VM matrix (as root, about 20 minutes on 2 CPUs)
+	@scripts/test
+
+bench: ## micro-benchmarks and the figures of the freezer (as root)
+	@scripts/setup demo
+	cargo bench --workspace --locked
+
+install: build ## programs and systemd unit below PREFIX=/usr/local
+	install -D -m 755 $(target)/release/vmigrater $(DESTDIR)$(PREFIX)/bin/vmigrater
+	install -D -m 755 $(target)/release/vlab $(DESTDIR)$(PREFIX)/bin/vlab
+	install -d $(DESTDIR)$(UNITDIR)
+	sed 's|^\(Exec[A-Za-z]*=[-@:+!]*\)/[^ ]*/vmigrater|\1$(PREFIX)/bin/vmigrater|' \
+		packaging/systemd/vmigrater.service >$(DESTDIR)$(UNITDIR)/vmigrater.service
+	chmod 644 $(DESTDIR)$(UNITDIR)/vmigrater.service
+
+fmt: ## format all Rust and BPF sources
+	@scripts/fmt
