@@ -6,5 +6,7 @@
 //! the threads and joins the three; [`report`] is what the outside may see.
 
 pub mod act;
+pub mod engine;
 pub mod report;
+pub mod sense;
 pub mod settings;

@@ -5,6 +5,7 @@
 use policy::guest::budget;
 use policy::guest::iobound;
 use policy::guest::placement;
+use policy::guest::slice;
 use policy::guest::wakeup;
 use units::Ns;
 
@@ -57,6 +58,8 @@ pub struct Settings {
     pub heartbeat: Heartbeat,
     /// Slice estimator.
     pub estimator: EstimatorChoice,
+    /// What counts as a gap, and when slices are stable.
+    pub slice: slice::Settings,
     /// Task Detector.
     pub iobound: iobound::Settings,
     /// Task Migrater.
@@ -71,4 +74,47 @@ pub struct Settings {
     pub dry_run: bool,
     /// Without steal for this long, everything that ticks is switched off.
     pub quiet_after: Ns,
+}
+
+impl Default for Settings {
+    /// Ours.
+    fn default() -> Self {
+        Self {
+            source: SourceChoice::Auto,
+            steal_map_id: None,
+            heartbeat: Heartbeat {
+                period: Ns::from_us(300),
+                // Twice the period: a timer on a loaded VM is late by tens of
+                // microseconds often and by hundreds sometimes, while the
+                // shortest slice of another VM is above a millisecond.
+                tolerance: Ns::from_us(600),
+            },
+            estimator: EstimatorChoice::Distribution,
+            slice: slice::Settings::default(),
+            iobound: iobound::Settings::default(),
+            placement: placement::Settings::default(),
+            wakeup: wakeup::Settings::default(),
+            budget: budget::Settings::default(),
+            priorities: Vec::new(),
+            dry_run: false,
+            quiet_after: Ns::from_secs(10),
+        }
+    }
+}
+
+impl Settings {
+    /// As published: heartbeat, last value, fixed margin, no lever, no budget.
+    #[must_use]
+    pub fn published() -> Self {
+        Self {
+            source: SourceChoice::Heartbeat,
+            estimator: EstimatorChoice::LastValue,
+            slice: slice::Settings::published(),
+            iobound: iobound::Settings::published(),
+            placement: placement::Settings::published(),
+            wakeup: wakeup::Settings::published(),
+            budget: budget::Settings::published(),
+            ..Self::default()
+        }
+    }
 }

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The few kernel types that our programs touch, with only the fields they
+ * touch. CO-RE relocates every access, so this file fits all kernels and no
+ * generated vmlinux.h (three megabytes that age) is needed.
+ */
+#pragma once
+
+#include "shared.h"
+
+typedef u8 __u8;
+typedef u16 __u16;
+typedef u32 __u32;
+typedef u64 __u64;
+typedef s32 __s32;
+typedef s64 __s64;
+typedef u16 __be16;
+typedef u32 __be32;
+typedef u32 __wsum;
+
+typedef _Bool bool;
+#define true 1
+#define false 0
+#define NULL ((void *)0)
+
+enum bpf_map_type {
+	BPF_MAP_TYPE_HASH = 1,
+	BPF_MAP_TYPE_ARRAY = 2,
+	BPF_MAP_TYPE_LRU_HASH = 9,
+	BPF_MAP_TYPE_ARRAY_OF_MAPS = 12,
+	BPF_MAP_TYPE_RINGBUF = 27,
+	BPF_MAP_TYPE_TASK_STORAGE = 29,
+};
+
+enum {
+	BPF_ANY = 0,
+	BPF_NOEXIST = 1,
+	BPF_F_NO_PREALLOC = 1 << 0,
+	BPF_F_MMAPABLE = 1 << 10,
+	BPF_LOCAL_STORAGE_GET_F_CREATE = 1 << 0,
+	BPF_RB_NO_WAKEUP = 1 << 0,
+	BPF_RB_FORCE_WAKEUP = 1 << 1,
+};
+
+/* include/linux/sched.h */
+#define PF_KTHREAD 0x00200000
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct thread_info {
+	u32 cpu;
+};
+
+struct task_struct {
+	struct thread_info thread_info;
+	unsigned int flags;
+	int pid;
+	int tgid;
+	u64 start_boottime;
+	struct task_struct *group_leader;
+	unsigned in_iowait : 1;
+	char comm[16];
+};
+
+struct block_device {
+	u32 bd_dev;
+};
+
+struct bio {
+	struct block_device *bi_bdev;
+};
+
+struct request_queue;
+
+#pragma clang attribute pop
+
+/* arch/x86/include/uapi/asm/kvm_para.h: the page KVM shares with each vCPU */
+struct kvm_steal_time {
+	u64 steal;
+	u32 version;
+	u32 flags;
+	u8 preempted;
+	u8 u8_pad[3];
+	u32 pad[11];
+};
+
+#define KVM_VCPU_PREEMPTED 1

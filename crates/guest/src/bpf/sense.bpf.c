@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The daemon's senses. What problem: user space learns too late, and at the
+ * price of timers, that a vCPU was taken away or that a task waits for I/O. The
+ * idea: look at both when something happens anyway (a timer interrupt, a context
+ * switch, a block request), keep the sums here, and ring the daemon only when it
+ * has to do something. No program arms a timer or takes a lock.
+ *
+ * vcpu.h: slices and gaps; task.h: I/O-bound tasks; path.h: where completions
+ * arrive. Attached by mode: asleep, only on_tick; otherwise all.
+ */
+#include "kernel.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+#include <bpf/bpf_core_read.h>
+#include "iobound.h" /* crates/policy/include */
+
+char LICENSE[] SEC("license") = "GPL";
+
+/* One doorbell ring per vCPU and one for control: the thread of a vCPU waits on
+ * its own, so that no vCPU ever waits for another. A page each is 512 bells. */
+struct ring {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, MAX_VCPUS + 1);
+	__type(key, u32);
+	__array(values, struct ring);
+} rings SEC(".maps");
+
+#include "vcpu.h"
+#include "path.h"
+#include "task.h"
+
+static __always_inline bool check(u32 cpu, u64 now)
+{
+	bool back = vcpu_check(cpu, now);
+
+	if (back && slots_used)
+		account_gap(cpu);
+	return back;
+}
+
+/* At the exit, not the entry: a gap that ended in this interrupt is seen by then
+ * wherever in the handler chain it happened. */
+SEC("tp_btf/local_timer_exit")
+int BPF_PROG(on_tick)
+{
+	struct task_struct *p = (struct task_struct *)bpf_get_current_task_btf();
+	u64 now = bpf_ktime_get_ns();
+	u32 cpu = this_cpu();
+	struct task_io *t;
+
+	check(cpu, now);
+	vcpu_tick(cpu, now, p->pid != 0);
+	if (mode == MODE_ASLEEP)
+		return 0;
+	/* A task that computes without a switch leaves its I/O phase here. */
+	t = task_io_get(p);
+	if (t && t->slot != NO_SLOT) {
+		settle(t, own_slot(t, p), &vcpus[cpu], now);
+		window_check(t, p, cpu, now);
+	}
+	return 0;
+}
+
+static __always_inline bool waits_for_io(struct task_struct *task)
+{
+	u32 tid = task->pid;
+	s64 *n;
+
+	if (BPF_CORE_READ_BITFIELD(task, in_iowait))
+		return true;
+	n = bpf_map_lookup_elem(&in_flight, &tid);
+	return n && *n > 0;
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next,
+	     unsigned int prev_state)
+{
+	u64 now = bpf_ktime_get_ns();
+	u32 cpu = this_cpu();
+	struct task_slot *s;
+	struct task_io *t;
+
+	check(cpu, now);
+	vcpus[cpu].idle = next->pid == 0;
+	if (prev->pid == 0)
+		vcpus[cpu].idle_end_ns = now;
+
+	t = task_io_get(prev);
+	if (t) {
+		s = own_slot(t, prev);
+		settle(t, s, &vcpus[cpu], now);
+		t->cpu = cpu;
+		if (preempt || !prev_state)
+			set_activity(t, s, ACT_QUEUED, cpu, now);
+		else
+			set_activity(t, s, waits_for_io(prev) ? ACT_BLOCKED_IO : ACT_BLOCKED, cpu,
+				     now);
+		window_check(t, prev, cpu, now);
+	}
+	t = task_io_get(next);
+	if (t) {
+		s = own_slot(t, next);
+		settle(t, s, &vcpus[cpu], now);
+		if (s) {
+			s->nr_switches++;
+			if (s->cpu != cpu && s->state == SLOT_LIVE)
+				ring_bell(cpu, BELL_ARRIVED | (u64)t->slot << 8,
+					  BPF_RB_FORCE_WAKEUP);
+		}
+		set_activity(t, s, ACT_RUNNING, cpu, now);
+		window_check(t, next, cpu, now);
+	}
+	return 0;
+}
+
+/* Runs on the vCPU that wakes, for I/O the one that handles the completion. */
+SEC("tp_btf/sched_waking")
+int BPF_PROG(on_waking, struct task_struct *task)
+{
+	struct task_io *t = task_io_get(task);
+	struct vcpu_slot *v;
+	struct task_slot *s;
+	u64 now, since;
+	u32 cpu;
+
+	if (!t) {
+		/* Waits that no block request announced: a page that another
+		 * thread reads, a network file system, an io_uring without disk. */
+		if (BPF_CORE_READ_BITFIELD(task, in_iowait))
+			task_io_make(task, ACT_WAKING, this_cpu(), bpf_ktime_get_ns());
+		return 0;
+	}
+	if (t->activity != ACT_BLOCKED_IO && t->activity != ACT_BLOCKED)
+		return 0;
+	now = bpf_ktime_get_ns();
+	cpu = this_cpu();
+	check(cpu, now);
+	v = &vcpus[cpu];
+	s = own_slot(t, task);
+	since = t->since_ns;
+	if (s && t->activity == ACT_BLOCKED_IO) {
+		u64 latency = now > since ? now - since : 0;
+
+		s->nr_wakes++;
+		if (!t->dev)
+			path_learn(&s->path, t->cpu, cpu);
+		if (v->back_ns <= since) {
+			track_latency(s, latency);
+		} else if (v->nr_gaps && now - v->back_ns < 1000000) {
+			/* The completion waited for this vCPU: since it was due
+			 * (the usual latency after issue) or since the gap began. */
+			struct gap *g = &v->gaps[(v->nr_gaps - 1) & (GAP_HISTORY - 1)];
+			u64 due = since + s->latency_ns;
+
+			if (due < g->out_ns)
+				due = g->out_ns;
+			if (due < v->back_ns)
+				s->inactive_ns += v->back_ns - due;
+		}
+	}
+	if (t->activity == ACT_BLOCKED)
+		phase_check(t, task, cpu, now);
+	settle(t, s, v, now);
+	set_activity(t, s, ACT_WAKING, s ? s->cpu : t->cpu, now);
+	return 0;
+}
+
+SEC("tp_btf/sched_wakeup")
+int BPF_PROG(on_wakeup, struct task_struct *p)
+{
+	struct task_io *t = task_io_get(p);
+	struct task_slot *s;
+
+	if (!t || t->activity != ACT_WAKING)
+		return 0;
+	t->activity = ACT_QUEUED;
+	s = own_slot(t, p);
+	if (s) {
+		s->activity = ACT_QUEUED;
+		s->cpu = p->thread_info.cpu;
+	}
+	return 0;
+}
+
+static __always_inline struct device_slot *device_of(u32 dev)
+{
+	u32 i;
+
+	for (i = 0; i < MAX_DEVICES; i++) {
+		struct device_slot *d = &devices[i];
+
+		if (d->dev == dev)
+			return d;
+		if (d->dev)
+			continue;
+		if (__sync_val_compare_and_swap(&d->dev, 0, dev) == 0)
+			path_reset(&d->path);
+		if (d->dev == dev)
+			return d;
+	}
+	return NULL;
+}
+
+SEC("tp_btf/block_bio_queue")
+int BPF_PROG(on_bio_queue, struct bio *bio)
+{
+	struct task_struct *p = (struct task_struct *)bpf_get_current_task_btf();
+	u64 now = bpf_ktime_get_ns(), key = (u64)bio;
+	struct bio_owner owner = {};
+	s64 one = 1, *n;
+	struct task_io *t;
+
+	t = task_io_make(p, ACT_RUNNING, this_cpu(), now);
+	if (!t)
+		return 0;
+	owner.tid = p->pid;
+	owner.cpu = this_cpu();
+	owner.dev = bio->bi_bdev->bd_dev;
+	t->dev = owner.dev;
+	if (bpf_map_update_elem(&bio_owner, &key, &owner, BPF_ANY))
+		return 0;
+	n = bpf_map_lookup_elem(&in_flight, &owner.tid);
+	if (n)
+		__sync_fetch_and_add(n, 1);
+	else
+		bpf_map_update_elem(&in_flight, &owner.tid, &one, BPF_ANY);
+	return 0;
+}
+
+SEC("tp_btf/block_bio_complete")
+int BPF_PROG(on_bio_complete, struct request_queue *q, struct bio *bio)
+{
+	struct bio_owner *owner;
+	struct device_slot *d;
+	u64 key = (u64)bio;
+	s64 *n;
+
+	owner = bpf_map_lookup_elem(&bio_owner, &key);
+	if (!owner)
+		return 0;
+	n = bpf_map_lookup_elem(&in_flight, &owner->tid);
+	if (n && __sync_fetch_and_sub(n, 1) <= 0)
+		*n = 0;
+	d = device_of(owner->dev);
+	if (d) {
+		__sync_fetch_and_add(&d->nr_completions, 1);
+		path_learn(&d->path, owner->cpu, this_cpu());
+	}
+	bpf_map_delete_elem(&bio_owner, &key);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_fork")
+int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
+{
+	struct task_io *t = task_io_get(parent);
+
+	if (t && own_slot(t, parent))
+		ring_bell(this_cpu(), BELL_FORK | (u64)(t->slot & 0xff) << 8 | (u64)child->pid << 16,
+			  BPF_RB_FORCE_WAKEUP);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(on_exit, struct task_struct *p)
+{
+	struct task_io *t = task_io_get(p);
+	u32 tid = p->pid, slot;
+	struct task_slot *s;
+
+	if (!t)
+		return 0;
+	bpf_map_delete_elem(&in_flight, &tid);
+	s = own_slot(t, p);
+	if (!s)
+		return 0;
+	slot = t->slot;
+	t->slot = NO_SLOT;
+	s->state = SLOT_EXITED;
+	ring_bell(this_cpu(), BELL_LEAVE | (u64)slot << 8, BPF_RB_FORCE_WAKEUP);
+	return 0;
+}
+
+/* Which vCPUs are descheduled at this moment, asked by the daemon's threads just
+ * before a decision. One bit per vCPU; a call takes about a microsecond. */
+struct snapshot {
+	u64 now_ns;
+	u64 out[MAX_VCPUS / 64];
+};
+
+SEC("syscall")
+int snapshot(struct snapshot *ctx)
+{
+	u32 i;
+
+	for (i = 0; i < MAX_VCPUS; i++) {
+		if (i >= nr_vcpus)
+			break;
+		if (vcpu_is_out(i))
+			ctx->out[(i / 64) & (MAX_VCPUS / 64 - 1)] |= 1ull << (i & 63);
+	}
+	ctx->now_ns = bpf_ktime_get_ns();
+	return 0;
+}

@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Task Detector, kernel half: how much of its time does a thread spend waiting
+ * for I/O? (V14..V16)
+ *
+ * A thread waits for I/O while it sleeps with in_iowait set (direct and buffered
+ * reads, fsync, io_uring) or with block requests of its own in flight (AIO, whose
+ * wait the kernel does not mark). Time is summed per thread and judged once a
+ * window by iobound.h, the same lines that the simulator runs.
+ *
+ * Threads that never touch I/O have no storage here: the switch path is then two
+ * failed look-ups. Storage is made when a thread submits, or when it is woken from
+ * an I/O wait: no run queue is locked then. At sched_switch one is, and an
+ * allocation that wakes kswapd on the same queue would deadlock.
+ */
+#pragma once
+
+struct task_io {
+	u64 window_ns; /* start of the window */
+	u64 since_ns; /* start of the present activity */
+	u64 blocked_ns; /* in this window: slept on I/O */
+	u64 on_cpu_ns; /* in this window: ran */
+	u32 class; /* iobound.h: flag and count of low windows */
+	u32 slot; /* in tasks[], or NO_SLOT */
+	u32 activity; /* enum activity */
+	u32 cpu; /* where it blocked */
+	u32 dev; /* last device it submitted to, or 0 */
+	u32 pad;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct task_io);
+} task_io SEC(".maps");
+
+/* Requests in flight per submitting thread. A hash and not the storage above:
+ * a completion knows the thread id only (bpf_task_from_pid needs 6.2). LRU, so
+ * that a thread that died with requests in flight leaves nothing behind. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 8192);
+	__type(key, u32);
+	__type(value, s64);
+} in_flight SEC(".maps");
+
+/* Who submitted a bio, from block_bio_queue to block_bio_complete. LRU: a bio
+ * whose completion we miss (detached meanwhile) must not fill the map. */
+struct bio_owner {
+	u32 tid;
+	u32 cpu;
+	u32 dev;
+	u32 pad;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, u64);
+	__type(value, struct bio_owner);
+} bio_owner SEC(".maps");
+
+struct task_slot tasks[MAX_TASKS];
+struct device_slot devices[MAX_DEVICES];
+
+/* policy::guest::iobound::Settings */
+const volatile u64 window_ns; /* T_det of V15 */
+const volatile u64 min_accounted_ns;
+const volatile u64 idle_ns;
+const volatile u32 enter_permille;
+const volatile u32 leave_permille;
+const volatile u32 leave_windows;
+const volatile u32 own_tgid; /* the daemon: never I/O-bound to itself */
+
+u64 nr_lost_tasks; /* became I/O-bound when every slot was taken */
+u32 slots_used; /* high-water mark, so that scans stay short */
+
+static __always_inline struct task_slot *slot_of(struct task_io *t)
+{
+	u32 i = t->slot;
+
+	if (i >= MAX_TASKS)
+		return NULL;
+	return &tasks[i & (MAX_TASKS - 1)];
+}
+
+/* Is the slot still this thread's? The daemon frees slots, and another thread
+ * may have taken it since. */
+static __always_inline struct task_slot *own_slot(struct task_io *t, struct task_struct *p)
+{
+	struct task_slot *s = slot_of(t);
+
+	if (!s)
+		return NULL;
+	if (s->tid != (u32)p->pid || s->state == SLOT_FREE || s->state == SLOT_EXITED) {
+		t->slot = NO_SLOT;
+		return NULL;
+	}
+	return s;
+}
+
+static __always_inline void enter_class(struct task_io *t, struct task_struct *p, u32 cpu, u64 now,
+					u32 load)
+{
+	struct task_slot *s = own_slot(t, p);
+	u32 i;
+
+	if (s) { /* it left, but the daemon has not let go of it yet */
+		if (__sync_val_compare_and_swap(&s->state, SLOT_LEFT, SLOT_LIVE) == SLOT_LEFT)
+			ring_bell(cpu, BELL_ENTER | (u64)t->slot << 8, BPF_RB_FORCE_WAKEUP);
+		return;
+	}
+	for (i = 0; i < MAX_TASKS; i++) {
+		s = &tasks[i];
+		if (s->state != SLOT_FREE)
+			continue;
+		if (__sync_val_compare_and_swap(&s->state, SLOT_FREE, SLOT_FILLING) != SLOT_FREE)
+			continue;
+		s->tid = p->pid;
+		s->tgid = p->tgid;
+		s->start_boottime_ns = p->start_boottime;
+		s->activity = t->activity;
+		s->since_ns = t->since_ns;
+		s->cpu = cpu;
+		s->load_permille = load;
+		s->window_ns = now;
+		s->dev = t->dev;
+		s->latency_ns = 0;
+		s->on_cpu_ns = s->blocked_io_ns = s->queued_ns = s->inactive_ns = 0;
+		s->nr_wakes = s->nr_switches = 0;
+		path_reset(&s->path);
+		t->slot = i;
+		if (i >= slots_used)
+			slots_used = i + 1;
+		asm volatile("" ::: "memory");
+		s->state = SLOT_LIVE;
+		ring_bell(cpu, BELL_ENTER | (u64)i << 8, BPF_RB_FORCE_WAKEUP);
+		return;
+	}
+	__sync_fetch_and_add(&nr_lost_tasks, 1);
+}
+
+static __always_inline void leave_class(struct task_io *t, struct task_struct *p, u32 cpu)
+{
+	struct task_slot *s = own_slot(t, p);
+
+	if (s && __sync_val_compare_and_swap(&s->state, SLOT_LIVE, SLOT_LEFT) == SLOT_LIVE)
+		ring_bell(cpu, BELL_LEAVE | (u64)t->slot << 8, BPF_RB_FORCE_WAKEUP);
+}
+
+/* Close the window if it is complete. Only here does a class change. */
+static __always_inline void window_check(struct task_io *t, struct task_struct *p, u32 cpu, u64 now)
+{
+	u32 before = t->class, load;
+	struct task_slot *s;
+
+	if (!iob_window_complete(t->window_ns, now, t->blocked_ns + t->on_cpu_ns, window_ns,
+				 min_accounted_ns))
+		return;
+	load = iob_load_permille(t->blocked_ns, t->on_cpu_ns);
+	t->class = iob_next(before, load, enter_permille, leave_permille, leave_windows);
+	t->window_ns = now;
+	t->blocked_ns = 0;
+	t->on_cpu_ns = 0;
+	if (t->class & IOB_FLAG) {
+		s = own_slot(t, p);
+		if (s && s->state == SLOT_LIVE) {
+			s->load_permille = load;
+			s->window_ns = now;
+			s->dev = t->dev;
+		} else {
+			enter_class(t, p, cpu, now, load);
+		}
+	} else if (before & IOB_FLAG) {
+		leave_class(t, p, cpu);
+	}
+}
+
+/* A thread wakes after a sleep that was not on I/O: a long one ends the phase. */
+static __always_inline void phase_check(struct task_io *t, struct task_struct *p, u32 cpu, u64 now)
+{
+	u64 asleep = now > t->since_ns ? now - t->since_ns : 0;
+
+	if (!iob_phase_over(asleep, idle_ns))
+		return;
+	if (t->class & IOB_FLAG)
+		leave_class(t, p, cpu);
+	t->class = 0;
+	t->window_ns = now;
+	t->blocked_ns = 0;
+	t->on_cpu_ns = 0;
+}
+
+/* Time from `since` to `now` that this vCPU did not take away: the part of it in
+ * the last gap is subtracted. */
+static __always_inline u64 present_ns(struct vcpu_slot *v, u64 since, u64 now)
+{
+	u64 len = now - since;
+	struct gap *g;
+	u64 out;
+
+	if (since >= now)
+		return 0;
+	if (!v->nr_gaps || v->back_ns <= since)
+		return len;
+	g = &v->gaps[(v->nr_gaps - 1) & (GAP_HISTORY - 1)];
+	out = g->out_ns > since ? g->out_ns : since;
+	if (v->back_ns - out > len)
+		return 0;
+	return len - (v->back_ns - out);
+}
+
+/* Add what has passed since the last change of activity to the right sum. */
+static __always_inline void settle(struct task_io *t, struct task_slot *s, struct vcpu_slot *v,
+				   u64 now)
+{
+	u64 len = now > t->since_ns ? now - t->since_ns : 0;
+
+	switch (t->activity) {
+	case ACT_RUNNING:
+		len = present_ns(v, t->since_ns, now);
+		t->on_cpu_ns += len;
+		if (s)
+			s->on_cpu_ns += len;
+		break;
+	case ACT_BLOCKED_IO:
+		t->blocked_ns += len;
+		if (s)
+			s->blocked_io_ns += len;
+		break;
+	case ACT_QUEUED:
+	case ACT_WAKING:
+		if (s)
+			s->queued_ns += present_ns(v, t->since_ns, now);
+		break;
+	}
+	t->since_ns = now;
+}
+
+static __always_inline void set_activity(struct task_io *t, struct task_slot *s, u32 activity,
+					 u32 cpu, u64 now)
+{
+	t->activity = activity;
+	t->since_ns = now;
+	if (s) {
+		s->activity = activity;
+		s->since_ns = now;
+		s->cpu = cpu;
+	}
+}
+
+/* The 90th percentile, tracked with one number: rises nine steps when a sample
+ * is above, falls one step when it is below. The step follows the value. */
+static __always_inline void track_latency(struct task_slot *s, u64 sample)
+{
+	u64 step = s->latency_ns / 64 + 1;
+
+	if (!s->latency_ns)
+		s->latency_ns = sample;
+	else if (sample > s->latency_ns)
+		s->latency_ns += 9 * step;
+	else if (s->latency_ns > step)
+		s->latency_ns -= step;
+}
+
+static __always_inline struct task_io *task_io_get(struct task_struct *p)
+{
+	return bpf_task_storage_get(&task_io, p, 0, 0);
+}
+
+/* Never with a run queue locked, see above. */
+static __always_inline struct task_io *task_io_make(struct task_struct *p, u32 activity, u32 cpu,
+						    u64 now)
+{
+	struct task_io *t = bpf_task_storage_get(&task_io, p, 0, 0);
+
+	if (t)
+		return t;
+	if ((p->flags & PF_KTHREAD) || (u32)p->tgid == own_tgid)
+		return NULL;
+	t = bpf_task_storage_get(&task_io, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!t)
+		return NULL;
+	t->window_ns = now;
+	t->since_ns = now;
+	t->slot = NO_SLOT;
+	t->activity = activity;
+	t->cpu = cpu;
+	return t;
+}
+
+/* This vCPU has just come back: what did the I/O-bound tasks on it lose? Ready
+ * ones lost the gap; sleeping ones are settled when their completion arrives. */
+static __always_inline void account_gap(u32 cpu)
+{
+	struct vcpu_slot *v = &vcpus[cpu & (MAX_VCPUS - 1)];
+	struct gap *g = &v->gaps[(v->nr_gaps - 1) & (GAP_HISTORY - 1)];
+	u32 i;
+
+	for (i = 0; i < MAX_TASKS; i++) {
+		struct task_slot *s = &tasks[i];
+		u64 from = g->out_ns;
+
+		if (i >= slots_used)
+			break;
+		if (s->state != SLOT_LIVE || s->cpu != cpu)
+			continue;
+		if (s->activity != ACT_RUNNING && s->activity != ACT_QUEUED &&
+		    s->activity != ACT_WAKING)
+			continue;
+		if (s->activity != ACT_RUNNING && s->since_ns > from)
+			from = s->since_ns;
+		if (g->back_ns > from)
+			s->inactive_ns += g->back_ns - from;
+	}
+}

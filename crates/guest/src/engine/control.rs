@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One thread that switches everything on when vCPUs are taken away, and off
+//! when they are not. It is not bound to a vCPU and not in a hurry.
+
+use std::cell::RefCell;
+use std::fs;
+use std::os::fd::AsFd;
+use std::os::fd::BorrowedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use units::Ns;
+
+use super::core::Core;
+use super::count::Wakeup;
+use super::monitor::ring;
+use super::mover;
+use super::thread::Waiter;
+use crate::sense::Bell;
+use crate::sense::Mode;
+use crate::sense::SenseError;
+use crate::sense::SlotState;
+use crate::sense::now;
+
+/// Where no program can look at the timer interrupt, /proc/stat is read this
+/// often while asleep: the only timer that ever runs in that state, and only on
+/// such kernels.
+const STEAL_POLL: Duration = Duration::from_secs(1);
+
+/// Steal since the last look that means sharing.
+const STEAL_MIN: Ns = Ns::from_ms(20);
+
+pub(super) fn run(core: &Arc<Core>) {
+    if let Err(error) = try_run(core) {
+        core.fail(format!("the control thread stopped: {error:#}"));
+    }
+}
+
+fn try_run(core: &Arc<Core>) -> Result<(), SenseError> {
+    let bells = Rc::new(RefCell::new(Vec::<u64>::new()));
+    let ring = ring(core.sense.control_ring(), Rc::clone(&bells))?;
+    // SAFETY: the ring buffer owns this descriptor and lives until the end of
+    // this function, like the waiter that uses it.
+    let ring_fd = unsafe { BorrowedFd::borrow_raw(ring.epoll_fd()) };
+    let waiter =
+        Waiter::new(&[ring_fd, core.control_poke.as_fd()]).map_err(|source| SenseError::System {
+            call: "epoll",
+            source,
+        })?;
+    let mut steal = stolen();
+    while !core.stopping() {
+        let asleep = core.sense.shared().mode() == Mode::Asleep;
+        let timeout = (!core.sense.has_tick()).then_some(STEAL_POLL);
+        waiter.wait(timeout);
+        core.counters[0].woke(Wakeup::Control);
+        core.control_poke.clear();
+        let _ = ring.consume();
+        if !core.sense.has_tick() {
+            let now_stolen = stolen();
+            let shared = now_stolen - steal >= STEAL_MIN;
+            steal = now_stolen;
+            if asleep && shared {
+                wake(core)?;
+            } else if !asleep && !shared {
+                sleep(core);
+            }
+        }
+        for word in bells.borrow_mut().drain(..) {
+            match Bell::decode(word) {
+                Some(Bell::Shared) => wake(core)?,
+                Some(Bell::Quiet) => sleep(core),
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+/// vCPUs are being taken away: look for I/O-bound tasks.
+fn wake(core: &Core) -> Result<(), SenseError> {
+    let shared = core.sense.shared();
+    if !shared.change_mode(Mode::Asleep, Mode::Watching) {
+        return Ok(());
+    }
+    shared.forget_sharing(now());
+    core.sense.attach_detector()?;
+    tracing::info!("vCPUs are being taken away: watching for I/O-bound tasks");
+    Ok(())
+}
+
+/// They are not any more: let go of everything.
+fn sleep(core: &Core) {
+    let shared = core.sense.shared();
+    core.sense.detach_detector();
+    shared.set_mode(Mode::Asleep);
+    for slot in core.slots() {
+        shared.demote(slot);
+        if matches!(shared.slot_state(slot), SlotState::Left | SlotState::Exited) {
+            mover::release(core, slot);
+        }
+    }
+    shared.forget_sharing(now());
+    for poke in &core.pokes {
+        poke.poke();
+    }
+    tracing::info!("no vCPU has been taken away for a while: asleep");
+}
+
+/// Steal time of the whole VM since boot, from /proc/stat; zero where it cannot
+/// be read, which keeps us asleep.
+fn stolen() -> Ns {
+    fs::read_to_string("/proc/stat")
+        .ok()
+        .and_then(|text| steal_of(&text))
+        .unwrap_or(Ns::ZERO)
+}
+
+/// The eighth number of the `cpu` line, in ticks of 10 ms.
+fn steal_of(stat: &str) -> Option<Ns> {
+    let line = stat.lines().find(|line| line.starts_with("cpu "))?;
+    let ticks: u64 = line.split_whitespace().nth(8)?.parse().ok()?;
+    Some(Ns::from_ms(ticks.saturating_mul(10)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steal_is_the_eighth_number() {
+        let stat = "cpu  1 2 3 4 5 6 7 42 9 10\ncpu0 1 2 3 4 5 6 7 99 9 10\n";
+        assert_eq!(steal_of(stat), Some(Ns::from_ms(420)));
+        assert_eq!(steal_of("cpu  1 2 3\n"), None);
+        assert_eq!(steal_of(""), None);
+    }
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What all threads of the engine share.
+
+use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use policy::guest::wakeup;
+use units::Ns;
+use units::Time;
+use units::VcpuId;
+
+use super::count::Counters;
+use super::seat::Seat;
+use super::thread::Poke;
+use crate::act::Actor;
+use crate::report::Mode as ReportMode;
+use crate::sense::MAX_TASKS;
+use crate::sense::Mode;
+use crate::sense::Sense;
+use crate::sense::SlotState;
+use crate::settings::Settings;
+
+/// The engine's shared state. Everything on the path of a decision is an atomic
+/// or a copy; see `sense::shared` for why nothing waits.
+pub(super) struct Core {
+    pub(super) settings: Settings,
+    pub(super) sense: Sense,
+    pub(super) actor: Actor,
+    pub(super) support: wakeup::Support,
+    pub(super) seats: Vec<Seat>,
+    pub(super) counters: Vec<Counters>,
+    /// One per vCPU: wakes its monitor without a bell.
+    pub(super) pokes: Vec<Poke>,
+    /// Last heartbeat of each vCPU, for the heartbeat source.
+    pub(super) beats: Vec<AtomicU64>,
+    pub(super) control_poke: Poke,
+    pub(super) stop: AtomicBool,
+    pub(super) failed: Mutex<Option<String>>,
+    pub(super) accuracy: Ns,
+    pub(super) started: Instant,
+    /// Inactivity and moves of tasks that have left their slot.
+    pub(super) past_inactivity_ns: AtomicU64,
+    phase: Mutex<Phase>,
+}
+
+/// Time in which some task was I/O-bound.
+#[derive(Debug, Default)]
+struct Phase {
+    since: Option<Time>,
+    total: Ns,
+}
+
+impl Core {
+    pub(super) fn new(
+        settings: Settings,
+        sense: Sense,
+        actor: Actor,
+        support: wakeup::Support,
+        accuracy: Ns,
+    ) -> std::io::Result<Self> {
+        let n = sense.nr_vcpus();
+        Ok(Self {
+            settings,
+            actor,
+            support,
+            seats: (0..MAX_TASKS).map(|_| Seat::default()).collect(),
+            counters: (0..n).map(|_| Counters::default()).collect(),
+            pokes: (0..n).map(|_| Poke::new()).collect::<Result<_, _>>()?,
+            beats: (0..n).map(|_| AtomicU64::new(0)).collect(),
+            control_poke: Poke::new()?,
+            stop: AtomicBool::new(false),
+            failed: Mutex::new(None),
+            accuracy,
+            started: Instant::now(),
+            past_inactivity_ns: AtomicU64::new(0),
+            phase: Mutex::new(Phase::default()),
+            sense,
+        })
+    }
+
+    pub(super) fn stopping(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+
+    pub(super) fn mode(&self) -> ReportMode {
+        match self.sense.shared().mode() {
+            Mode::Asleep => ReportMode::Asleep,
+            Mode::Watching => ReportMode::Watching,
+            Mode::Active => ReportMode::Active,
+        }
+    }
+
+    /// Slots that the programs have ever used.
+    pub(super) fn slots(&self) -> std::ops::Range<usize> {
+        0..self.sense.shared().slots_used()
+    }
+
+    /// A task was seated: from now on timers may run.
+    pub(super) fn phase_begins(&self, now: Time) {
+        if let Ok(mut phase) = self.phase.lock() {
+            phase.since.get_or_insert(now);
+        }
+        self.sense.shared().change_mode(Mode::Watching, Mode::Active);
+    }
+
+    /// A task was let go: if it was the last, nothing may tick any more.
+    pub(super) fn phase_may_end(&self, now: Time) {
+        let shared = self.sense.shared();
+        let busy = self
+            .slots()
+            .any(|i| shared.slot_state(i) == SlotState::Live && self.seats[i].anyone().is_some());
+        if busy {
+            return;
+        }
+        shared.change_mode(Mode::Active, Mode::Watching);
+        if let Ok(mut phase) = self.phase.lock() {
+            if let Some(since) = phase.since.take() {
+                phase.total += now.since(since);
+            }
+        }
+        for poke in &self.pokes {
+            poke.poke();
+        }
+        // Children that inherited a mask unnoticed: now is time to look.
+        self.actor.sweep_inherited();
+    }
+
+    pub(super) fn io_phase(&self, now: Time) -> Ns {
+        self.phase.lock().map_or(Ns::ZERO, |phase| {
+            phase.total + phase.since.map_or(Ns::ZERO, |since| now.since(since))
+        })
+    }
+
+    /// The daemon cannot go on; whoever waits for it is woken and told.
+    pub(super) fn fail(&self, reason: String) {
+        tracing::error!("{reason}");
+        if let Ok(mut failed) = self.failed.lock() {
+            failed.get_or_insert(reason);
+        }
+    }
+
+    pub(super) fn vcpus(&self) -> impl Iterator<Item = VcpuId> + use<> {
+        (0..self.sense.nr_vcpus() as u32).map(VcpuId)
+    }
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The daemon without its command line: threads that sense, decide and act.
+//!
+//! | thread | bound to | waits for | does |
+//! |---|---|---|---|
+//! | `vmg-mon/N` | vCPU N | bells, its slice timer | decides for vCPU N |
+//! | `vmg-mov/N` | vCPU N | orders of `vmg-mon/N` | system calls on tasks |
+//! | `vmg-ctl` | - | the control ring | switches all this on and off |
+//!
+//! No thread waits for another vCPU's thread, since that may be descheduled.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use thiserror::Error;
+
+use crate::act;
+use crate::act::Actor;
+use crate::act::restore::Summary;
+use crate::report::Report;
+use crate::sense::Mode;
+use crate::sense::Sense;
+use crate::sense::SenseError;
+use crate::sense::accuracy;
+use crate::settings::Settings;
+
+mod control;
+mod core;
+mod count;
+mod monitor;
+mod mover;
+mod seat;
+mod snapshot;
+mod thread;
+mod view;
+
+use self::core::Core;
+use self::monitor::Monitor;
+
+/// Orders that may wait for a mover. More means that it is stuck in the kernel.
+const ORDERS: usize = 256;
+
+/// Files that the engine uses.
+#[derive(Clone, Debug)]
+pub struct Paths {
+    /// The journal of everything that must be undone.
+    pub journal: PathBuf,
+}
+
+/// Why the engine cannot start.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// Sensing is not possible here.
+    #[error(transparent)]
+    Sense(#[from] SenseError),
+    /// Acting is not possible here.
+    #[error(transparent)]
+    Act(#[from] act::hold::StartError),
+    /// A thread, a timer or a descriptor could not be made.
+    #[error("cannot start a thread")]
+    Thread(#[source] io::Error),
+}
+
+/// A running engine. Dropping it stops it and undoes everything.
+pub struct Engine {
+    core: Arc<Core>,
+    threads: Vec<JoinHandle<()>>,
+    left_before: Summary,
+    last_look: Mutex<snapshot::LastLook>,
+}
+
+impl Engine {
+    /// Undoes what a killed predecessor left, loads the programs and starts the
+    /// threads. Nothing ticks until vCPUs are seen to be taken away.
+    ///
+    /// # Errors
+    /// If this machine lacks what is needed, see [`StartError`]; then nothing of
+    /// it is left behind.
+    pub fn start(settings: Settings, paths: Paths) -> Result<Self, StartError> {
+        let sense = Sense::load(&settings)?;
+        let accuracy = accuracy(&sense, &settings);
+        let (actor, left_before) = Actor::start(act::Settings {
+            journal: paths.journal,
+            ..act::Settings::default()
+        })?;
+        let support = actor.probe().levers;
+        let core = Core::new(settings, sense, actor, support, accuracy)
+            .map(Arc::new)
+            .map_err(StartError::Thread)?;
+        let mut engine = Self {
+            core,
+            threads: Vec::new(),
+            left_before,
+            last_look: Mutex::new(snapshot::LastLook::new()),
+        };
+        // A failure below drops the engine, which ends the threads made so far.
+        engine.start_threads().map_err(StartError::Thread)?;
+        engine.core.sense.attach_watch()?;
+        Ok(engine)
+    }
+
+    fn start_threads(&mut self) -> io::Result<()> {
+        for vcpu in self.core.vcpus() {
+            let (orders, inbox) = mpsc::sync_channel(ORDERS);
+            let core = Arc::clone(&self.core);
+            self.threads.push(thread::on_vcpu(format!("vmg-mov/{vcpu}"), vcpu, move || {
+                mover::run(&core, vcpu, &inbox);
+            })?);
+            let core = Arc::clone(&self.core);
+            self.threads.push(thread::on_vcpu(format!("vmg-mon/{vcpu}"), vcpu, move || {
+                match Monitor::new(Arc::clone(&core), vcpu, orders) {
+                    Ok(monitor) => monitor.run(),
+                    Err(error) => core.fail(format!("no monitor for vCPU {vcpu}: {error}")),
+                }
+            })?);
+        }
+        let core = Arc::clone(&self.core);
+        let control = std::thread::Builder::new().name("vmg-ctl".into());
+        self.threads.push(control.spawn(move || control::run(&core))?);
+        Ok(())
+    }
+
+    /// What a predecessor that was killed had left, undone at the start.
+    #[must_use]
+    pub const fn left_before(&self) -> &Summary {
+        &self.left_before
+    }
+
+    /// Why the engine cannot go on, if so.
+    #[must_use]
+    pub fn failed(&self) -> Option<String> {
+        self.core.failed.lock().ok().and_then(|failed| failed.clone())
+    }
+
+    /// A snapshot of everything. Costs some system calls, wakes no thread.
+    #[must_use]
+    pub fn report(&self) -> Report {
+        snapshot::report(&self.core, &self.last_look, Instant::now())
+    }
+
+    /// Stops all threads and gives every task back as it was.
+    pub fn stop(mut self) -> Summary {
+        self.halt();
+        self.core.actor.release_all()
+    }
+
+    fn halt(&mut self) {
+        self.core.stop.store(true, Ordering::Release);
+        for poke in &self.core.pokes {
+            poke.poke();
+        }
+        self.core.control_poke.poke();
+        for thread in self.threads.drain(..) {
+            // A panic in it has been printed; what it held is released below.
+            let _ = thread.join();
+        }
+        self.core.sense.detach_detector();
+        self.core.sense.shared().set_mode(Mode::Asleep);
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        if !self.threads.is_empty() {
+            self.halt();
+            self.core.actor.release_all();
+        }
+    }
+}

@@ -1,0 +1,466 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! vCPU Monitor and Task Migrater, the head: one thread per vCPU (V7) that
+//! decides what its own vCPU has to do.
+//!
+//! It sleeps until a program rings (this vCPU is back, a task arrived, a class
+//! changed), its slice timer goes off (a task has to leave soon), or, with the
+//! heartbeat source, the next beat is due. Then it looks at everything afresh and
+//! decides; nothing is remembered from the last time that could be wrong now.
+
+use std::cell::RefCell;
+use std::os::fd::AsFd;
+use std::os::fd::BorrowedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::SyncSender;
+
+use libbpf_rs::RingBuffer;
+use libbpf_rs::RingBufferBuilder;
+use policy::guest::budget::Budget;
+use policy::guest::placement;
+use policy::guest::view::Move;
+use policy::guest::view::Plan;
+use policy::guest::view::Skip;
+use policy::guest::view::VcpuState;
+use policy::guest::view::VcpuView;
+use policy::guest::view::Why;
+use policy::guest::wakeup::WakeStats;
+use units::Ns;
+use units::TaskKey;
+use units::Tid;
+use units::Time;
+use units::VcpuId;
+
+use super::core::Core;
+use super::count::Counters;
+use super::count::Wakeup;
+use super::mover;
+use super::mover::Order;
+use super::thread::Alarm;
+use super::thread::Waiter;
+use super::view::Tracks;
+use super::view::Views;
+use crate::sense::Bell;
+use crate::sense::Mode;
+use crate::sense::SenseError;
+use crate::sense::now;
+
+/// A claim lasts this long: a move takes some ten microseconds, and a claimant
+/// that is descheduled must not keep others from the task.
+const CLAIM: Ns = Ns::from_us(500);
+
+/// A vCPU that holds tasks and should be gone by now is looked at this long after
+/// the latest instant at which its slice should have ended.
+const LOOK_AFTER: Ns = Ns::from_us(150);
+
+/// What this thread waits on, in the order of its `Waiter`.
+const RING: u32 = 1 << 0;
+const ALARM: u32 = 1 << 1;
+const POKE: u32 = 1 << 2;
+
+/// The thread of one vCPU.
+pub(super) struct Monitor {
+    core: Arc<Core>,
+    me: VcpuId,
+    orders: SyncSender<Order>,
+    tracks: Tracks,
+    views: Views,
+    plan: Plan,
+    alarm: Alarm,
+    budget: Budget,
+    /// Tasks that left this vCPU since its slice began: its end concerned them.
+    left_in_slice: u32,
+    /// Gaps of this vCPU seen by `slice_ended`.
+    gaps_seen: u64,
+    /// What was skipped in this slice, so that each case counts once.
+    skipped: Vec<(TaskKey, Skip)>,
+    beating: bool,
+}
+
+impl Monitor {
+    pub(super) fn new(
+        core: Arc<Core>,
+        me: VcpuId,
+        orders: SyncSender<Order>,
+    ) -> std::io::Result<Self> {
+        let gaps_seen = core.sense.shared().vcpu(me).nr_gaps;
+        Ok(Self {
+            tracks: Tracks::new(&core, now()),
+            budget: Budget::new(&core.settings.budget),
+            alarm: Alarm::new()?,
+            core,
+            me,
+            orders,
+            views: Views::default(),
+            plan: Plan::default(),
+            left_in_slice: 0,
+            gaps_seen,
+            skipped: Vec::new(),
+            beating: false,
+        })
+    }
+
+    /// Runs until the engine stops.
+    pub(super) fn run(mut self) {
+        if let Err(error) = self.try_run() {
+            self.core
+                .fail(format!("the monitor of vCPU {} stopped: {error:#}", self.me));
+        }
+    }
+
+    fn try_run(&mut self) -> Result<(), SenseError> {
+        let core = Arc::clone(&self.core);
+        let bells = Rc::new(RefCell::new(Vec::<u64>::new()));
+        let ring = ring_of(&core, self.me, &bells)?;
+        // SAFETY: the ring buffer owns this descriptor and lives until the end
+        // of this function, like the waiter that uses it.
+        let ring_fd = unsafe { BorrowedFd::borrow_raw(ring.epoll_fd()) };
+        let poke = &core.pokes[self.me.index()];
+        let waiter = Waiter::new(&[ring_fd, self.alarm.as_fd(), poke.as_fd()]).map_err(|source| SenseError::System {
+            call: "epoll",
+            source,
+        })?;
+        while !core.stopping() {
+            let ready = waiter.wait(None);
+            let woke_at = now();
+            let counters = &core.counters[self.me.index()];
+            if ready & POKE != 0 {
+                core.pokes[self.me.index()].clear();
+            }
+            if ready & ALARM != 0 {
+                let due = self.alarm.went_off();
+                counters.woke(if self.beating { Wakeup::Heartbeat } else { Wakeup::Timer });
+                if self.beating {
+                    self.beat(woke_at);
+                } else if let Some(due) = due {
+                    counters.lagged(woke_at.since(due));
+                }
+            }
+            if ready & RING != 0 {
+                counters.woke(Wakeup::Bell);
+                let _ = ring.consume();
+            }
+            for word in bells.borrow_mut().drain(..) {
+                self.answer(word);
+            }
+            self.think();
+        }
+        Ok(())
+    }
+
+    /// Takes down what a bell says; the looking is left to `think`.
+    fn answer(&mut self, word: u64) {
+        let order = match Bell::decode(word) {
+            Some(Bell::Enter(slot)) => Order::Seat(slot),
+            Some(Bell::Leave(slot)) => Order::Release(slot),
+            Some(Bell::Fork { slot, child }) => Order::Fork {
+                slot,
+                child: Tid(child),
+            },
+            Some(Bell::Gap | Bell::Arrived | Bell::Shared | Bell::Quiet) | None => return,
+        };
+        self.order(order);
+    }
+
+    /// Hands an order to the mover of this vCPU. A full channel means that it is
+    /// stuck: the order is dropped, since the next look will find the same.
+    fn order(&self, order: Order) -> bool {
+        let sent = self.orders.try_send(order).is_ok();
+        if !sent {
+            self.counters().orders_dropped.fetch_add(1, Ordering::Relaxed);
+        }
+        sent
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.core.counters[self.me.index()]
+    }
+
+    /// One published heartbeat (V8): a late one means that we were away.
+    fn beat(&mut self, now: Time) {
+        let beat = &self.core.beats[self.me.index()];
+        let last = Time(beat.load(Ordering::Relaxed));
+        beat.store(now.as_ns(), Ordering::Relaxed);
+        let heartbeat = &self.core.settings.heartbeat;
+        if last == Time::ZERO || now.since(last) <= heartbeat.period + heartbeat.tolerance {
+            return;
+        }
+        // A vCPU that was idle when its timer was due slept; to be woken late is
+        // not the end of a slice.
+        let idled = self.core.sense.shared().vcpu(self.me).idle_end;
+        if idled.since(last) > Ns::ZERO && now.since(idled) < heartbeat.period {
+            return;
+        }
+        self.core.sense.shared().record_gap(self.me, last, now);
+    }
+
+    /// Looks at everything and does what this vCPU has to do.
+    fn think(&mut self) {
+        if self.core.sense.shared().mode() != Mode::Active {
+            self.rest();
+            return;
+        }
+        self.tracks.catch_up(&self.core);
+        self.views.refresh(&self.core, &self.tracks, self.me);
+        for slot in self.views.dozing.clone() {
+            if self.core.sense.shared().demote(slot) {
+                self.order(Order::Release(slot));
+            }
+        }
+        self.end_slice();
+        let mut plan = std::mem::take(&mut self.plan);
+        placement::place_into(
+            self.views.now,
+            &self.views.vcpus,
+            &self.views.tasks,
+            &self.core.settings.placement,
+            &mut plan,
+        );
+        for m in &plan.moves {
+            self.consider(m);
+        }
+        self.note_skips(&plan.skipped);
+        self.plan = plan;
+        self.arm();
+        self.publish();
+    }
+
+    /// Nothing to do: nothing armed, nothing remembered.
+    fn rest(&mut self) {
+        self.beating = false;
+        self.core.beats[self.me.index()].store(0, Ordering::Relaxed);
+        self.alarm.set(None);
+        self.counters().timers_armed.store(0, Ordering::Relaxed);
+        self.left_in_slice = 0;
+    }
+
+    /// If this vCPU is back after a gap: who was concerned by the slice's end?
+    fn end_slice(&mut self) {
+        let gaps = self.tracks.timeline(self.me).gaps();
+        if gaps == self.gaps_seen {
+            return;
+        }
+        self.gaps_seen = gaps;
+        self.skipped.clear();
+        let caught = self.views.tasks.iter().filter(|t| t.vcpu == self.me).count();
+        let concerned = self.left_in_slice + u32::try_from(caught).unwrap_or(u32::MAX);
+        self.left_in_slice = 0;
+        self.budget.slice_ended(concerned);
+        self.think_of_levers();
+    }
+
+    /// Once a slice: does the wake-up lever of the tasks here still fit?
+    fn think_of_levers(&self) {
+        for (task, slot) in self.views.tasks.iter().zip(&self.views.slots) {
+            if task.vcpu != self.me {
+                continue;
+            }
+            let Ok(mut guard) = self.core.seats[*slot].lever.try_lock() else {
+                continue;
+            };
+            let Some(state) = guard.as_mut() else {
+                continue;
+            };
+            let seen = self.core.sense.shared().task(*slot);
+            let stats = WakeStats {
+                wakes: seen.nr_wakes.saturating_sub(state.wakes),
+                queued_ns: seen.queued - state.queued,
+                on_cpu_ns: seen.on_cpu - state.on_cpu,
+                window: self.views.now.since(state.at),
+            };
+            state.at = self.views.now;
+            state.wakes = seen.nr_wakes;
+            state.queued = seen.queued;
+            state.on_cpu = seen.on_cpu;
+            let lever = state.decider.observe(&stats, seen.latency);
+            if lever != state.lever {
+                self.order(Order::Lever { slot: *slot, lever });
+            }
+        }
+    }
+
+    /// Makes one move of the plan, if it is this vCPU's to make.
+    fn consider(&mut self, m: &Move) {
+        let Some(from) = self.vcpu_view(m.from) else {
+            return;
+        };
+        let source_runs = matches!(from.state, VcpuState::Running { .. } | VcpuState::Idle);
+        if m.performer(source_runs) != self.me {
+            return;
+        }
+        let gain = self
+            .vcpu_view(m.to)
+            .and_then(|to| placement::gain(self.views.now, m.why, from, to));
+        let Some(index) = self.views.tasks.iter().position(|t| t.key == m.task) else {
+            return;
+        };
+        let slot = self.views.slots[index];
+        let seat = &self.core.seats[slot];
+        if seat.home() == Some(m.to) && self.views.tasks[index].vcpu == m.to {
+            return;
+        }
+        if !seat.claim(self.views.now, CLAIM) {
+            return;
+        }
+        let worth = gain.is_none_or(|gain| {
+            self.core.settings.budget.worth == 0
+                || gain
+                    > mover::c_avg(&self.core, &self.core.settings.budget)
+                        .scaled(u64::from(self.core.settings.budget.worth), 1000)
+        });
+        if !worth || !self.budget.take() {
+            seat.unclaim();
+            self.note_skips(&[(m.task, Skip::Budget)]);
+            return;
+        }
+        let sent = self.order(Order::Move {
+            slot,
+            key: m.task,
+            to: m.to,
+            why: m.why,
+        });
+        if !sent {
+            seat.unclaim();
+            self.budget.give_back();
+            return;
+        }
+        if self.core.settings.dry_run {
+            let saved = gain.unwrap_or(Ns::ZERO);
+            self.counters()
+                .would_have_saved_ns
+                .fetch_add(saved.as_ns(), Ordering::Relaxed);
+        }
+        match m.why {
+            Why::Push | Why::SoonActive => self.left_in_slice += 1,
+            Why::Pull | Why::Completion => {}
+        }
+    }
+
+    fn vcpu_view(&self, vcpu: VcpuId) -> Option<&VcpuView> {
+        self.views.vcpus.get(vcpu.index())
+    }
+
+    /// Counts each reason once per task and slice, however often it is looked at.
+    fn note_skips(&mut self, skips: &[(TaskKey, Skip)]) {
+        for skip in skips {
+            let mine = self
+                .views
+                .tasks
+                .iter()
+                .any(|t| t.key == skip.0 && t.vcpu == self.me);
+            if mine && !self.skipped.contains(skip) {
+                self.skipped.push(*skip);
+                self.counters().skipped(skip.1);
+            }
+        }
+    }
+
+    /// Arms the timer for the next instant at which this vCPU has to look again,
+    /// if there is one.
+    fn arm(&mut self) {
+        self.beating = !self.core.sense.source().reads_steal();
+        let due = if self.beating {
+            Some(self.views.now + self.core.settings.heartbeat.period)
+        } else {
+            let mine = self.push_point();
+            let others = self.look_point();
+            mine.into_iter().chain(others).min()
+        };
+        self.alarm.set(due);
+        let armed = u64::from(self.alarm.due().is_some());
+        self.counters().timers_armed.store(armed, Ordering::Relaxed);
+    }
+
+    /// When a task here has to leave.
+    fn push_point(&self) -> Option<Time> {
+        let tasks = self.views.tasks_on(self.me);
+        let view = self.vcpu_view(self.me)?;
+        placement::push_point(self.views.now, view, &tasks, &self.core.settings.placement)
+    }
+
+    /// When to see whether another vCPU has gone with tasks on it: its own thread
+    /// cannot tell, and nothing rings here when it happens. Only the vCPU that
+    /// will run longest looks.
+    fn look_point(&self) -> Option<Time> {
+        if !self.core.settings.placement.pull {
+            return None;
+        }
+        let my_end = self.end_of(self.me);
+        self.views
+            .vcpus
+            .iter()
+            .filter(|vcpu| vcpu.id != self.me)
+            .filter_map(|vcpu| match vcpu.state {
+                VcpuState::Running {
+                    ends: Some(ends), ..
+                } => Some((vcpu.id, ends.latest + LOOK_AFTER)),
+                VcpuState::Running { ends: None, .. } => {
+                    Some((vcpu.id, self.views.now + self.core.settings.heartbeat.period * 4))
+                }
+                _ => None,
+            })
+            .filter(|(vcpu, at)| {
+                *at > self.views.now
+                    && self.views.tasks.iter().any(|task| {
+                        task.vcpu == *vcpu
+                            && !matches!(
+                                task.completion,
+                                policy::guest::view::Completion::On(home) if home == *vcpu
+                            )
+                    })
+                    && self
+                        .views
+                        .vcpus
+                        .iter()
+                        .all(|other| other.id == *vcpu || self.end_of(other.id) <= my_end)
+            })
+            .map(|(_, at)| at)
+            .min()
+    }
+
+    /// Expected end of a running vCPU's slice; the start of time for others.
+    fn end_of(&self, vcpu: VcpuId) -> Time {
+        match self.vcpu_view(vcpu).map(|view| view.state) {
+            Some(VcpuState::Running {
+                ends: Some(ends), ..
+            }) => ends.expected,
+            Some(VcpuState::Running { ends: None, .. }) => self.views.now,
+            _ => Time::ZERO,
+        }
+    }
+
+    fn publish(&self) {
+        self.counters().n_min.store(self.budget.n_min(), Ordering::Relaxed);
+    }
+}
+
+/// The ring of a vCPU, delivering into `bells`.
+fn ring_of<'a>(
+    core: &'a Core,
+    me: VcpuId,
+    bells: &Rc<RefCell<Vec<u64>>>,
+) -> Result<RingBuffer<'a>, SenseError> {
+    ring(core.sense.ring(me), Rc::clone(bells))
+}
+
+/// A ring that delivers its words into `bells`.
+pub(super) fn ring(
+    map: &libbpf_rs::MapHandle,
+    bells: Rc<RefCell<Vec<u64>>>,
+) -> Result<RingBuffer<'_>, SenseError> {
+    let failed = |source| SenseError::Bpf {
+        action: "wait for",
+        source,
+    };
+    let mut builder = RingBufferBuilder::new();
+    builder
+        .add(map, move |bytes| {
+            if let Ok(word) = bytes.try_into() {
+                bells.borrow_mut().push(u64::from_ne_bytes(word));
+            }
+            0
+        })
+        .map_err(failed)?;
+    builder.build().map_err(failed)
+}

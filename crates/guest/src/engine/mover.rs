@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Task Migrater, the hands: one thread per vCPU that carries out what the
+//! monitor of the same vCPU orders.
+//!
+//! A thread of its own because `sched_setaffinity` can block: on a task that has
+//! just become current on a vCPU that then went away it waits for that vCPU (490
+//! ms were seen). The monitor must not.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::Receiver;
+
+use policy::guest::budget;
+use policy::guest::view::Why;
+use policy::guest::wakeup::Decider;
+use policy::guest::wakeup::Lever;
+use units::Ns;
+use units::TaskKey;
+use units::Tid;
+use units::VcpuId;
+
+use super::core::Core;
+use super::count::Wakeup;
+use super::seat::LeverState;
+use super::seat::Seated;
+use crate::act::Held;
+use crate::act::hold::MoveError;
+use crate::sense::SlotState;
+use crate::sense::now;
+
+/// What a monitor wants done.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Order {
+    /// Look at the task in this slot and take hold of it.
+    Seat(usize),
+    /// Let go of it, undoing everything.
+    Release(usize),
+    /// Move it.
+    Move {
+        slot: usize,
+        key: TaskKey,
+        to: VcpuId,
+        why: Why,
+    },
+    /// Pull another lever.
+    Lever { slot: usize, lever: Lever },
+    /// Widen what its new child inherited.
+    Fork { slot: usize, child: Tid },
+}
+
+pub(super) fn run(core: &Arc<Core>, me: VcpuId, orders: &Receiver<Order>) {
+    let counters = &core.counters[me.index()];
+    // Ends when the monitor drops its end of the channel.
+    while let Ok(order) = orders.recv() {
+        counters.woke(Wakeup::Mover);
+        match order {
+            Order::Seat(slot) => {
+                seat(core, slot);
+                core.pokes[me.index()].poke();
+            }
+            Order::Release(slot) => release(core, slot),
+            Order::Move { slot, key, to, why } => make(core, me, slot, key, to, why),
+            Order::Lever { slot, lever } => pull(core, slot, lever),
+            Order::Fork { slot, child } => {
+                if let Some(seated) = core.seats[slot].anyone() {
+                    core.actor.on_fork(seated.key, child);
+                }
+            }
+        }
+    }
+}
+
+/// Takes hold of the task in a slot, unless it may not be touched.
+fn seat(core: &Core, slot: usize) {
+    let shared = core.sense.shared();
+    let task = shared.task(slot);
+    if task.state != SlotState::Live || core.seats[slot].seated(&task).is_some() {
+        return;
+    }
+    let key = TaskKey {
+        tid: Tid(task.tid),
+        start_ticks: task.start_ticks,
+    };
+    // A dry run takes hold too: that changes nothing, and refuses the same tasks.
+    let held = match core.actor.adopt(key) {
+        Ok(held) => held,
+        Err(refusal) => {
+            tracing::debug!(%key, %refusal, "left alone");
+            return;
+        }
+    };
+    let comm = held.original().comm.clone();
+    let priority = core
+        .settings
+        .priorities
+        .iter()
+        .find(|rule| comm.starts_with(&rule.comm_prefix))
+        .map_or(Some(0), |rule| rule.priority);
+    let Some(priority) = priority else {
+        tracing::debug!(%key, comm, "left alone as configured");
+        let_go(core, &held);
+        return;
+    };
+    tracing::debug!(%key, comm, allowed = %held.allowed(), "I/O-bound");
+    let lever = LeverState {
+        decider: Decider::new(&core.settings.wakeup, core.support),
+        lever: Lever::Off,
+        at: now(),
+        wakes: task.nr_wakes,
+        queued: task.queued,
+        on_cpu: task.on_cpu,
+    };
+    let seated = Seated {
+        key,
+        tgid: task.tgid,
+        comm,
+        priority,
+        allowed: held.allowed(),
+        held,
+    };
+    core.seats[slot].take(seated, Some(lever));
+    core.phase_begins(now());
+}
+
+/// Gives a task back as it was. A failure leaves it in the journal, from which
+/// the next start or `vmigrater restore` tries again.
+fn let_go(core: &Core, held: &Held) {
+    if let Err(error) = core.actor.release(held) {
+        tracing::warn!("{error}");
+    }
+}
+
+/// Lets go of the task in a slot and gives the slot back to the programs.
+pub(super) fn release(core: &Core, slot: usize) {
+    let shared = core.sense.shared();
+    let state = shared.slot_state(slot);
+    if !matches!(state, SlotState::Left | SlotState::Exited) {
+        return;
+    }
+    let inactive = shared.task(slot).inactive;
+    if let Some(seated) = core.seats[slot].leave() {
+        let_go(core, &seated.held);
+        core.past_inactivity_ns
+            .fetch_add(inactive.as_ns(), Ordering::Relaxed);
+    }
+    if !shared.free_slot(slot, state) {
+        // Its next I/O phase has begun while we were at it.
+        seat(core, slot);
+    }
+    core.phase_may_end(now());
+}
+
+fn make(core: &Core, me: VcpuId, slot: usize, key: TaskKey, to: VcpuId, why: Why) {
+    let counters = &core.counters[me.index()];
+    let seat = &core.seats[slot];
+    let Some(seated) = seat.anyone().filter(|seated| seated.key == key) else {
+        seat.unclaim();
+        return;
+    };
+    if core.settings.dry_run {
+        counters.moved(why);
+        counters.n_migrate.fetch_add(1, Ordering::Relaxed);
+        seat.unclaim();
+        return;
+    }
+    match core.actor.move_to(&seated.held, to) {
+        Ok(cost) => {
+            seat.moved_to(to);
+            counters.moved(why);
+            counters.n_migrate.fetch_add(1, Ordering::Relaxed);
+            counters.cost_ns.fetch_add(cost.as_ns(), Ordering::Relaxed);
+        }
+        Err(MoveError::Foreign { .. }) => {
+            // Its owner wants it elsewhere: our hold has ended.
+            tracing::debug!(%key, "its owner moved it: letting go");
+            seat.leave();
+            core.phase_may_end(now());
+        }
+        Err(error) => tracing::debug!(%key, %to, %error, "a move failed"),
+    }
+    seat.unclaim();
+}
+
+fn pull(core: &Core, slot: usize, lever: Lever) {
+    let seat = &core.seats[slot];
+    let Some(seated) = seat.anyone() else {
+        return;
+    };
+    if core.settings.dry_run {
+        return;
+    }
+    match core.actor.set_lever(&seated.held, lever) {
+        Ok(()) => {
+            if let Ok(mut state) = seat.lever.lock() {
+                if let Some(state) = state.as_mut() {
+                    state.lever = lever;
+                }
+            }
+        }
+        Err(error) => tracing::debug!(key = %seated.key, ?lever, %error, "no lever"),
+    }
+}
+
+/// Mean cost of a move so far: C_avg of equation (2).
+pub(super) fn c_avg(core: &Core, assumed: &budget::Settings) -> Ns {
+    let n = core
+        .counters
+        .iter()
+        .map(|c| c.n_migrate.load(Ordering::Relaxed))
+        .sum::<u64>();
+    let sum = core
+        .counters
+        .iter()
+        .map(|c| c.cost_ns.load(Ordering::Relaxed))
+        .sum::<u64>();
+    match sum.checked_div(n) {
+        Some(mean) if mean > 0 => Ns(mean),
+        _ => assumed.assumed_cost,
+    }
+}

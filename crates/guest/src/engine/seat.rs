@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What we know about the task in each slot beyond what the programs write: our
+//! hold on it, where we put it, and its wake-up lever.
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+
+use arc_swap::ArcSwapOption;
+use policy::guest::wakeup;
+use units::CpuSet;
+use units::Ns;
+use units::TaskKey;
+use units::Time;
+use units::VcpuId;
+
+use crate::act::Held;
+use crate::sense::TaskSlot;
+
+/// No home: never moved.
+const NOWHERE: u32 = u32::MAX;
+
+/// A task that has been looked at and may be moved.
+#[derive(Debug)]
+pub(super) struct Seated {
+    pub(super) key: TaskKey,
+    pub(super) tgid: u32,
+    pub(super) comm: String,
+    pub(super) priority: i32,
+    pub(super) allowed: CpuSet,
+    pub(super) held: Held,
+}
+
+/// Sums at the last look of the lever's decider.
+#[derive(Debug)]
+pub(super) struct LeverState {
+    pub(super) decider: wakeup::Decider,
+    pub(super) lever: wakeup::Lever,
+    pub(super) at: Time,
+    pub(super) wakes: u64,
+    pub(super) queued: Ns,
+    pub(super) on_cpu: Ns,
+}
+
+/// One slot's seat. Readers on other vCPUs never wait: the only lock is tried,
+/// not taken, and guards the lever, which nobody needs in a hurry.
+#[derive(Debug, Default)]
+pub(super) struct Seat {
+    seated: ArcSwapOption<Seated>,
+    home: AtomicU32,
+    /// Until when a mover has claimed the task, `CLOCK_MONOTONIC` nanoseconds. A
+    /// claim ends by itself, because its holder may be descheduled with it.
+    claimed_until: AtomicU64,
+    moves: AtomicU64,
+    pub(super) lever: Mutex<Option<LeverState>>,
+}
+
+impl Seat {
+    pub(super) fn take(&self, seated: Seated, lever: Option<LeverState>) {
+        self.home.store(NOWHERE, Ordering::Relaxed);
+        self.moves.store(0, Ordering::Relaxed);
+        self.claimed_until.store(0, Ordering::Relaxed);
+        if let Ok(mut slot) = self.lever.lock() {
+            *slot = lever;
+        }
+        self.seated.store(Some(Arc::new(seated)));
+    }
+
+    pub(super) fn leave(&self) -> Option<Arc<Seated>> {
+        if let Ok(mut slot) = self.lever.lock() {
+            *slot = None;
+        }
+        self.seated.swap(None)
+    }
+
+    /// The task, if it is the one that the slot speaks of.
+    pub(super) fn seated(&self, slot: &TaskSlot) -> Option<Arc<Seated>> {
+        self.seated.load_full().filter(|seated| {
+            seated.key.tid.0 == slot.tid && seated.key.start_ticks == slot.start_ticks
+        })
+    }
+
+    pub(super) fn anyone(&self) -> Option<Arc<Seated>> {
+        self.seated.load_full()
+    }
+
+    pub(super) fn home(&self) -> Option<VcpuId> {
+        match self.home.load(Ordering::Relaxed) {
+            NOWHERE => None,
+            vcpu => Some(VcpuId(vcpu)),
+        }
+    }
+
+    pub(super) fn moved_to(&self, vcpu: VcpuId) {
+        self.home.store(vcpu.0, Ordering::Relaxed);
+        self.moves.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn moves(&self) -> u64 {
+        self.moves.load(Ordering::Relaxed)
+    }
+
+    /// Claims the task for one move; false if somebody else has.
+    pub(super) fn claim(&self, now: Time, length: Ns) -> bool {
+        let until = self.claimed_until.load(Ordering::Relaxed);
+        until <= now.as_ns()
+            && self
+                .claimed_until
+                .compare_exchange(
+                    until,
+                    (now + length).as_ns(),
+                    Ordering::AcqRel,
+                    Ordering::Relaxed,
+                )
+                .is_ok()
+    }
+
+    pub(super) fn unclaim(&self) {
+        self.claimed_until.store(0, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_excludes_others_until_it_ends() {
+        let seat = Seat::default();
+        assert!(seat.claim(Time(1_000), Ns(500)));
+        assert!(!seat.claim(Time(1_499), Ns(500)));
+        assert!(seat.claim(Time(1_500), Ns(500)));
+        seat.unclaim();
+        assert!(seat.claim(Time(1_501), Ns(500)));
+    }
+}

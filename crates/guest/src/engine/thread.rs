@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Threads that live on one vCPU, and what they wait on.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::os::fd::BorrowedFd;
+use std::os::fd::OwnedFd;
+use std::thread;
+use std::thread::JoinHandle;
+
+use rustix::event::EventfdFlags;
+use rustix::event::epoll;
+use rustix::time::Itimerspec;
+use rustix::time::TimerfdClockId;
+use rustix::time::TimerfdFlags;
+use rustix::time::TimerfdTimerFlags;
+use rustix::time::Timespec;
+use units::Time;
+use units::VcpuId;
+
+/// Above the FIFO lever (1), so that a mover is never behind the task it moves.
+const FIFO_PRIORITY: i32 = 2;
+
+/// Starts a named thread that stays on `vcpu` and runs before ordinary tasks.
+///
+/// Where SCHED_FIFO is refused (no capability, or a cgroup without real-time
+/// bandwidth) the thread asks for the lowest nice value instead, and makes do
+/// with what it gets.
+pub(super) fn on_vcpu(
+    name: String,
+    vcpu: VcpuId,
+    body: impl FnOnce() + Send + 'static,
+) -> io::Result<JoinHandle<()>> {
+    thread::Builder::new().name(name).spawn(move || {
+        if let Err(error) = pin(vcpu) {
+            // Offline just now: the kernel will have us run elsewhere, where we
+            // do no harm. Its tasks are then pulled by others.
+            tracing::info!(%vcpu, %error, "cannot pin a thread to this vCPU");
+        }
+        prefer();
+        body();
+    })
+}
+
+/// Binds the calling thread to one vCPU.
+fn pin(vcpu: VcpuId) -> io::Result<()> {
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(vcpu.index());
+    Ok(rustix::thread::sched_setaffinity(None, &set)?)
+}
+
+fn prefer() {
+    let param = libc::sched_param {
+        sched_priority: FIFO_PRIORITY,
+    };
+    // SAFETY: 0 names the calling thread and the parameter lives across the call.
+    let refused = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const param) } != 0;
+    if refused {
+        let error = io::Error::last_os_error();
+        tracing::debug!(%error, "no SCHED_FIFO for our threads, using nice -20");
+        // A refusal leaves us at nice 0: slower, not wrong.
+        let _ = rustix::process::setpriority_process(None, -20);
+    }
+}
+
+/// A counter that wakes its waiter.
+#[derive(Debug)]
+pub(super) struct Poke(OwnedFd);
+
+impl Poke {
+    pub(super) fn new() -> io::Result<Self> {
+        let flags = EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC;
+        Ok(Self(rustix::event::eventfd(0, flags)?))
+    }
+
+    pub(super) fn poke(&self) {
+        // Full means that it is awake already.
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+    }
+
+    pub(super) fn clear(&self) {
+        let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
+    }
+}
+
+impl AsFd for Poke {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// One absolute timer on `CLOCK_MONOTONIC` (V13).
+#[derive(Debug)]
+pub(super) struct Alarm {
+    fd: OwnedFd,
+    due: Option<Time>,
+}
+
+impl Alarm {
+    pub(super) fn new() -> io::Result<Self> {
+        let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+        Ok(Self {
+            fd: rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)?,
+            due: None,
+        })
+    }
+
+    /// When it will go off.
+    pub(super) const fn due(&self) -> Option<Time> {
+        self.due
+    }
+
+    /// Arms it, or disarms it with `None`. A second call with the same instant
+    /// is free.
+    pub(super) fn set(&mut self, due: Option<Time>) {
+        if due == self.due {
+            return;
+        }
+        let at = due.map_or(0, Time::as_ns);
+        let timer = Itimerspec {
+            it_interval: Timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            },
+            it_value: Timespec {
+                tv_sec: (at / 1_000_000_000) as i64,
+                tv_nsec: (at % 1_000_000_000) as i64,
+            },
+        };
+        match rustix::time::timerfd_settime(&self.fd, TimerfdTimerFlags::ABSTIME, &timer) {
+            Ok(_) => self.due = due,
+            Err(error) => tracing::warn!(%error, "cannot arm a slice timer"),
+        }
+    }
+
+    /// To be called after it went off; returns when it had been due.
+    pub(super) fn went_off(&mut self) -> Option<Time> {
+        let _ = rustix::io::read(&self.fd, &mut [0u8; 8]);
+        self.due.take()
+    }
+}
+
+impl AsFd for Alarm {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Waits for any of a few descriptors.
+#[derive(Debug)]
+pub(super) struct Waiter(OwnedFd);
+
+impl Waiter {
+    /// Each descriptor is named by its place in `fds`.
+    pub(super) fn new(fds: &[BorrowedFd<'_>]) -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        for (i, fd) in fds.iter().enumerate() {
+            let data = epoll::EventData::new_u64(i as u64);
+            epoll::add(&epoll, fd, data, epoll::EventFlags::IN)?;
+        }
+        Ok(Self(epoll))
+    }
+
+    /// Blocks until one is ready (or the time is over, if one is given) and
+    /// returns the ready ones as a bit mask.
+    pub(super) fn wait(&self, timeout: Option<std::time::Duration>) -> u32 {
+        let timeout = timeout.map(|t| Timespec {
+            tv_sec: t.as_secs() as i64,
+            tv_nsec: i64::from(t.subsec_nanos()),
+        });
+        let mut events = [const {
+            epoll::Event {
+                flags: epoll::EventFlags::empty(),
+                data: epoll::EventData::new_u64(0),
+            }
+        }; 8];
+        // An interrupted wait is an early one: the caller looks and waits again.
+        let ready = epoll::wait(&self.0, &mut events, timeout.as_ref()).unwrap_or(0);
+        events[..ready]
+            .iter()
+            .fold(0, |mask, event| mask | 1 << (event.data.u64() & 31))
+    }
+}

@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The libbpf part: load, attach, rings, snapshot.
+
+use std::io;
+use std::mem::ManuallyDrop;
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
+use std::os::fd::AsRawFd;
+use std::os::fd::OwnedFd;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+
+use libbpf_rs::Link;
+use libbpf_rs::MapCore;
+use libbpf_rs::MapFlags;
+use libbpf_rs::MapHandle;
+use libbpf_rs::MapType;
+use libbpf_rs::OpenObject;
+use libbpf_rs::btf::Btf;
+use libbpf_rs::btf::types::Typedef;
+use libbpf_rs::libbpf_sys;
+use libbpf_rs::skel::OpenSkel;
+use libbpf_rs::skel::SkelBuilder;
+use units::CpuSet;
+use units::Ns;
+use units::Time;
+use units::VcpuId;
+
+use super::MAX_VCPUS;
+use super::SenseError;
+use super::Shared;
+use super::Source;
+use super::locate;
+use super::probe::possible_vcpus;
+use crate::settings::Settings;
+use crate::settings::SourceChoice;
+
+mod skel {
+    #![allow(
+        clippy::all,
+        clippy::pedantic,
+        clippy::undocumented_unsafe_blocks,
+        clippy::unwrap_used,
+        missing_docs,
+        unreachable_pub,
+        dead_code,
+        non_camel_case_types
+    )]
+    include!(concat!(env!("OUT_DIR"), "/sense.skel.rs"));
+}
+
+pub(crate) use skel::types;
+
+/// Room for 512 bells per vCPU; a page is the least a ring may have.
+const RING_BYTES: u32 = 4096;
+
+/// The loaded programs and everything that must outlive their links.
+struct Loaded {
+    detector: Vec<Link>,
+    tick: Option<Link>,
+    skel: ManuallyDrop<skel::SenseSkel<'static>>,
+    storage: *mut MaybeUninit<OpenObject>,
+}
+
+// SAFETY: libbpf objects are not tied to the thread that made them; access is
+// serialised by the mutex in `Sense`.
+unsafe impl Send for Loaded {}
+
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        self.detector.clear();
+        self.tick = None;
+        // SAFETY: dropped once, here, before the storage that it borrows.
+        unsafe { ManuallyDrop::drop(&mut self.skel) };
+        // SAFETY: came from Box::leak in `Sense::start`; nothing borrows it now.
+        drop(unsafe { Box::from_raw(self.storage) });
+    }
+}
+
+/// The daemon's senses, loaded.
+pub struct Sense {
+    shared: Shared,
+    snapshot: OwnedFd,
+    rings: Vec<MapHandle>,
+    source: Source,
+    nr_vcpus: usize,
+    has_tick: bool,
+    loaded: Mutex<Loaded>,
+    /// Keeps the memory of a test bed's steal pages alive.
+    _steal_map: Option<MapHandle>,
+}
+
+/// Which vCPUs were away at one instant.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Snapshot {
+    pub(crate) now: Time,
+    pub(crate) out: CpuSet,
+}
+
+impl Sense {
+    /// Loads the programs. Nothing is attached yet.
+    ///
+    /// # Errors
+    /// If the kernel lacks what is needed, see [`SenseError`].
+    pub fn load(settings: &Settings) -> Result<Self, SenseError> {
+        let nr_vcpus = possible_vcpus()?;
+        if nr_vcpus > MAX_VCPUS {
+            return Err(SenseError::TooManyVcpus { found: nr_vcpus });
+        }
+        let btf = Btf::from_vmlinux().map_err(|_| SenseError::NoBtf)?;
+        let has_tick = btf
+            .type_by_name::<Typedef<'_>>("btf_trace_local_timer_exit")
+            .is_some();
+        let (source, pages, steal_map) = choose_source(settings, nr_vcpus, has_tick)?;
+
+        let storage = Box::leak(Box::new(MaybeUninit::uninit()));
+        let storage_ptr: *mut MaybeUninit<OpenObject> = storage;
+        let mut open = skel::SenseSkelBuilder::default()
+            .open(storage)
+            .map_err(|error| SenseError::bpf("open", error))?;
+        open.progs.on_tick.set_autoload(has_tick);
+        if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
+            let iobound = &settings.iobound;
+            rodata.nr_vcpus = u32::try_from(nr_vcpus).unwrap_or(u32::MAX);
+            // Half of what the estimator calls a gap: what it ignores as short
+            // it must still see, because the slice's start moves on by it.
+            rodata.min_gap_ns = 100_000;
+            rodata.tick_ns = if source.reads_steal() { 0 } else { tick_length().as_ns() };
+            rodata.quiet_after_ns = settings.quiet_after.as_ns();
+            rodata.window_ns = iobound.window.as_ns();
+            rodata.min_accounted_ns = iobound.min_accounted.as_ns();
+            rodata.idle_ns = iobound.idle.as_ns();
+            rodata.enter_permille = u32::from(iobound.enter.get());
+            rodata.leave_permille = u32::from(iobound.leave.get());
+            rodata.leave_windows = iobound.leave_windows;
+            rodata.own_tgid = std::process::id();
+        }
+        let mut skel = open
+            .load()
+            .map_err(|error| SenseError::bpf("load", error))?;
+        let bss = skel.maps.bss_data.as_deref_mut().ok_or(SenseError::NoBtf)?;
+        let shared = Shared::new(bss);
+        shared.set_steal_addr(&pages);
+        let rings = make_rings(&skel.maps.rings, nr_vcpus)?;
+        let snapshot = skel
+            .progs
+            .snapshot
+            .as_fd()
+            .try_clone_to_owned()
+            .map_err(|source| SenseError::System { call: "dup", source })?;
+        Ok(Self {
+            shared,
+            snapshot,
+            rings,
+            source,
+            nr_vcpus,
+            has_tick,
+            loaded: Mutex::new(Loaded {
+                detector: Vec::new(),
+                tick: None,
+                skel: ManuallyDrop::new(skel),
+                storage: storage_ptr,
+            }),
+            _steal_map: steal_map,
+        })
+    }
+
+    /// Starts to look for sharing: one program in the timer interrupt.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn attach_watch(&self) -> Result<(), SenseError> {
+        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.has_tick && loaded.tick.is_none() {
+            let link = loaded.skel.progs.on_tick.attach();
+            loaded.tick = Some(link.map_err(|error| SenseError::bpf("attach", error))?);
+        }
+        Ok(())
+    }
+
+    /// Starts to look for I/O-bound tasks.
+    ///
+    /// # Errors
+    /// If the kernel refuses; then nothing of the detector is attached.
+    pub fn attach_detector(&self) -> Result<(), SenseError> {
+        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        if !loaded.detector.is_empty() {
+            return Ok(());
+        }
+        let progs = &loaded.skel.progs;
+        let links = [
+            // Exits first and switches last: no slot may be taken by a thread
+            // whose end would be missed.
+            &progs.on_exit,
+            &progs.on_fork,
+            &progs.on_bio_complete,
+            &progs.on_bio_queue,
+            &progs.on_wakeup,
+            &progs.on_waking,
+            &progs.on_switch,
+        ]
+        .into_iter()
+        .map(|program| program.attach())
+        .collect::<libbpf_rs::Result<Vec<_>>>()
+        .map_err(|error| SenseError::bpf("attach", error))?;
+        loaded.detector = links;
+        Ok(())
+    }
+
+    /// Stops looking for I/O-bound tasks.
+    pub fn detach_detector(&self) {
+        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        // The other way round, for the same reason.
+        while let Some(link) = loaded.detector.pop() {
+            drop(link);
+        }
+    }
+
+    /// Where slices are seen.
+    #[must_use]
+    pub const fn source(&self) -> Source {
+        self.source
+    }
+
+    /// Possible vCPUs of this machine: the size of every per-vCPU array.
+    #[must_use]
+    pub const fn nr_vcpus(&self) -> usize {
+        self.nr_vcpus
+    }
+
+    /// Can BPF look at each timer interrupt (x86)? Otherwise sharing must be
+    /// looked for in /proc/stat.
+    #[must_use]
+    pub const fn has_tick(&self) -> bool {
+        self.has_tick
+    }
+
+    pub(crate) const fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    /// The ring of a vCPU.
+    pub(crate) fn ring(&self, vcpu: VcpuId) -> &MapHandle {
+        &self.rings[vcpu.index()]
+    }
+
+    /// The control ring.
+    pub(crate) fn control_ring(&self) -> &MapHandle {
+        &self.rings[self.nr_vcpus]
+    }
+
+    /// Which vCPUs are away now, as the steal pages say.
+    ///
+    /// # Errors
+    /// If the kernel refuses to run the program.
+    pub(crate) fn snapshot(&self) -> Result<Snapshot, SenseError> {
+        let mut context = types::snapshot::default();
+        let mut options = libbpf_sys::bpf_test_run_opts {
+            sz: size_of::<libbpf_sys::bpf_test_run_opts>() as _,
+            ctx_in: (&raw mut context).cast(),
+            ctx_size_in: size_of::<types::snapshot>() as u32,
+            ..Default::default()
+        };
+        // SAFETY: the descriptor is a loaded program, the options live across
+        // the call, and the kernel writes at most ctx_size_in bytes back.
+        let result =
+            unsafe { libbpf_sys::bpf_prog_test_run_opts(self.snapshot.as_raw_fd(), &mut options) };
+        if result != 0 {
+            return Err(SenseError::System {
+                call: "BPF_PROG_TEST_RUN",
+                source: io::Error::last_os_error(),
+            });
+        }
+        Ok(Snapshot {
+            now: Time(context.now_ns),
+            out: CpuSet::from_words(&context.out),
+        })
+    }
+}
+
+/// The source that was asked for, or the best one there is.
+fn choose_source(
+    settings: &Settings,
+    nr_vcpus: usize,
+    has_tick: bool,
+) -> Result<(Source, Vec<u64>, Option<MapHandle>), SenseError> {
+    if settings.source == SourceChoice::Heartbeat {
+        return Ok((Source::Heartbeat, Vec::new(), None));
+    }
+    if let Some(id) = settings.steal_map_id {
+        let (pages, map) = locate::map_pages(id, nr_vcpus)?;
+        return Ok((Source::StealMap, pages, Some(map)));
+    }
+    match locate::kvm_pages(nr_vcpus) {
+        // Without the timer tracepoint a gap would be seen at the next context
+        // switch only, which may be a slice later.
+        Ok(pages) if has_tick => Ok((Source::StealPage, pages, None)),
+        Ok(_) if settings.source == SourceChoice::StealPage => Err(SenseError::NoStealPage {
+            reason: "this kernel has no timer tracepoint to look at it from".into(),
+        }),
+        Err(error) if settings.source == SourceChoice::StealPage => Err(error),
+        Err(SenseError::Permission) => Err(SenseError::Permission),
+        Ok(_) | Err(_) => Ok((Source::Heartbeat, Vec::new(), None)),
+    }
+}
+
+/// One ring per vCPU and the control ring, at the end here and at index
+/// `MAX_VCPUS` in the map.
+fn make_rings(outer: &impl MapCore, nr_vcpus: usize) -> Result<Vec<MapHandle>, SenseError> {
+    let options = libbpf_sys::bpf_map_create_opts {
+        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,
+        ..Default::default()
+    };
+    (0..=nr_vcpus)
+        .map(|i| {
+            let key = if i == nr_vcpus { MAX_VCPUS } else { i } as u32;
+            let ring = MapHandle::create(
+                MapType::RingBuf,
+                Some("vmg_bells"),
+                0,
+                0,
+                RING_BYTES,
+                &options,
+            )?;
+            let fd = ring.as_fd().as_raw_fd();
+            outer.update(&key.to_ne_bytes(), &fd.to_ne_bytes(), MapFlags::ANY)?;
+            Ok(ring)
+        })
+        .collect::<libbpf_rs::Result<_>>()
+        .map_err(|error| SenseError::bpf("make rings for", error))
+}
+
+/// The kernel's tick, from the resolution of its coarse clock.
+fn tick_length() -> Ns {
+    let resolution = rustix::time::clock_getres(rustix::time::ClockId::MonotonicCoarse);
+    Ns(u64::try_from(resolution.tv_nsec).unwrap_or(4_000_000))
+}

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Sensing: which vCPUs are away, which tasks wait for I/O.
+//!
+//! The programs are in `src/bpf`; [`Sense`] loads them, owns the memory they
+//! share with us and the rings through which they call. What is *probed* at
+//! start, never assumed from a version: BTF, the timer tracepoint, the steal
+//! page, permission.
+
+use std::io;
+
+use thiserror::Error;
+
+mod driver;
+mod locate;
+mod probe;
+mod shared;
+
+pub use driver::Sense;
+pub use probe::Probe;
+pub use probe::SourceFacts;
+pub(crate) use probe::accuracy;
+pub(crate) use probe::now;
+pub use probe::probe;
+pub use probe::selftest;
+pub(crate) use shared::Activity;
+pub(crate) use shared::Bell;
+pub(crate) use shared::Mode;
+pub(crate) use shared::Path;
+pub(crate) use shared::Shared;
+pub(crate) use shared::SlotState;
+pub(crate) use shared::TaskSlot;
+
+/// The most vCPUs that the programs can follow (`MAX_VCPUS` of `shared.h`).
+pub const MAX_VCPUS: usize = 256;
+/// The most tasks that can be I/O-bound at once (`MAX_TASKS` of `shared.h`).
+pub const MAX_TASKS: usize = 128;
+
+/// Where slices are seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// KVM's steal page.
+    StealPage,
+    /// A BPF map with the same layout (test beds).
+    StealMap,
+    /// A timer on every vCPU (V7).
+    Heartbeat,
+}
+
+impl Source {
+    /// As shown to people.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::StealPage => "steal-page",
+            Self::StealMap => "steal-map",
+            Self::Heartbeat => "heartbeat",
+        }
+    }
+
+    /// Does BPF see the gaps itself?
+    #[must_use]
+    pub const fn reads_steal(self) -> bool {
+        matches!(self, Self::StealPage | Self::StealMap)
+    }
+}
+
+/// Why sensing cannot start.
+#[derive(Debug, Error)]
+pub enum SenseError {
+    /// CO-RE needs the kernel's own type information.
+    #[error(
+        "this kernel has no BTF at /sys/kernel/btf/vmlinux; \
+         boot a kernel built with CONFIG_DEBUG_INFO_BTF (every Debian kernel since 5.10 is)"
+    )]
+    NoBtf,
+    /// Not root, and not the capabilities either.
+    #[error(
+        "no permission to load BPF programs; \
+         run as root or with CAP_BPF, CAP_PERFMON and CAP_SYS_NICE"
+    )]
+    Permission,
+    /// libbpf or the verifier refused.
+    #[error("cannot {action} the BPF programs")]
+    Bpf {
+        /// What was tried.
+        action: &'static str,
+        /// libbpf's reason.
+        source: libbpf_rs::Error,
+    },
+    /// The steal page was asked for and cannot be read.
+    #[error("the steal page cannot be read ({reason}); use --source heartbeat or auto")]
+    NoStealPage {
+        /// Why.
+        reason: String,
+    },
+    /// The map given as steal page is not one.
+    #[error("BPF map {id} cannot serve as steal page ({reason})")]
+    StealMap {
+        /// The map's id.
+        id: u32,
+        /// Why.
+        reason: String,
+    },
+    /// A system call failed.
+    #[error("{call} failed")]
+    System {
+        /// Which one.
+        call: &'static str,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// More vCPUs than the programs can follow.
+    #[error("this machine has {found} possible vCPUs; at most {MAX_VCPUS} are supported")]
+    TooManyVcpus {
+        /// How many there are.
+        found: usize,
+    },
+}
+
+impl SenseError {
+    /// From libbpf, telling a lack of permission from other trouble.
+    fn bpf(action: &'static str, source: libbpf_rs::Error) -> Self {
+        if source.kind() == libbpf_rs::ErrorKind::PermissionDenied {
+            return Self::Permission;
+        }
+        Self::Bpf { action, source }
+    }
+}
