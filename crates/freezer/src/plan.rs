@@ -75,6 +75,14 @@ pub struct Pair {
     pub off: Ns,
 }
 
+impl Pair {
+    /// Slice and gap together.
+    #[must_use]
+    pub fn period(&self) -> Ns {
+        self.on + self.off
+    }
+}
+
 /// What is wrong with a plan: the field, its value, and what is allowed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field} is {value}; allowed: {allowed}")]
@@ -106,15 +114,23 @@ impl Plan {
     /// If `vms`, `slice` or the gap that they make is out of range, or `cpus` is
     /// empty.
     pub fn shared(vms: u32, slice: Ns, cpus: &CpuSet) -> Result<Self, PlanError> {
+        Self::shared_swept(vms, slice, DEFAULT_SWEEP_PERMILLE, cpus)
+    }
+
+    /// As [`Plan::shared`], with a sweep as for [`Plan::fixed`].
+    ///
+    /// # Errors
+    /// If a value or the gap that they make is out of range, or `cpus` is empty.
+    pub fn shared_swept(
+        vms: u32,
+        slice: Ns,
+        sweep_permille: u32,
+        cpus: &CpuSet,
+    ) -> Result<Self, PlanError> {
         if !(2..=16).contains(&vms) {
             return Err(PlanError::new("vms", vms, "2..=16"));
         }
-        Self::fixed(
-            slice,
-            slice * u64::from(vms - 1),
-            DEFAULT_SWEEP_PERMILLE,
-            cpus,
-        )
+        Self::fixed(slice, slice * u64::from(vms - 1), sweep_permille, cpus)
     }
 
     /// `on` and `off` for every CPU; the period of the last CPU is longer by
@@ -132,11 +148,11 @@ impl Plan {
             ));
         }
         let count = u64::from(cpus.len());
+        let steps = 1000 * count.saturating_sub(1).max(1);
         let lanes = cpus
             .iter()
             .zip(0u64..)
             .map(|(cpu, nth)| {
-                let steps = 1000 * (count - 1).max(1);
                 let longer = steps + nth * u64::from(sweep_permille);
                 let pair = Pair {
                     on: on.scaled(longer, steps),
@@ -144,7 +160,7 @@ impl Plan {
                 };
                 // Evenly spread over the period, none of them ending before a
                 // minimal slice.
-                let first_on = (pair.on + (pair.on + pair.off).scaled(nth, count)).max(MIN_ON);
+                let first_on = (pair.on + pair.period().scaled(nth, count)).max(MIN_ON);
                 Lane {
                     cpu,
                     first_on,
@@ -231,7 +247,7 @@ impl Plan {
         let shortest = self
             .lanes
             .iter()
-            .map(Lane::mean_period)
+            .map(|lane| lane.mean().period())
             .min()
             .unwrap_or(Ns(1));
         span.0 / shortest.0.max(1)
@@ -256,9 +272,14 @@ impl Lane {
             .unwrap_or_default()
     }
 
-    fn mean_period(&self) -> Ns {
-        let all: Ns = self.pairs().iter().map(|pair| pair.on + pair.off).sum();
-        all / self.pairs().len() as u64
+    /// The mean slice and the mean gap.
+    #[must_use]
+    pub fn mean(&self) -> Pair {
+        let count = self.pairs().len() as u64;
+        Pair {
+            on: self.pairs().iter().map(|pair| pair.on).sum::<Ns>() / count,
+            off: self.pairs().iter().map(|pair| pair.off).sum::<Ns>() / count,
+        }
     }
 
     fn check(&self) -> Result<(), PlanError> {

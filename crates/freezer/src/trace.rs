@@ -2,6 +2,7 @@
 //! Arithmetic on a log: who was on when, and what a task could have got from it.
 //! Pure: no clock, no BPF.
 
+mod spread;
 #[cfg(test)]
 mod tests;
 
@@ -12,6 +13,9 @@ use units::Ns;
 use units::Permille;
 use units::Time;
 use units::VcpuId;
+
+pub use spread::Delivered;
+pub use spread::Spread;
 
 use crate::plan::Pair;
 
@@ -164,47 +168,44 @@ impl Trace {
     /// For how long exactly `off` of the CPUs were off at once.
     #[must_use]
     pub fn time_with_off(&self, cpus: &CpuSet, off: u32) -> Ns {
-        // Sweep over all ends of gaps; at one instant returns come first, so that
-        // gaps that merely touch do not overlap.
-        let mut edges: Vec<(Time, i64)> = cpus
-            .iter()
-            .flat_map(|cpu| self.gaps(cpu))
-            .flat_map(|gap| [(gap.from, 1), (gap.to, -1)])
-            .collect();
-        edges.sort_unstable();
-        let mut total = Ns::ZERO;
-        let mut count = 0;
-        let mut since = self.span.from;
-        for (at, change) in edges.into_iter().chain([(self.span.to, 0)]) {
-            if count == i64::from(off) {
-                total += at.since(since);
-            }
-            since = at;
-            count += change;
-        }
-        total
+        let levels = self.levels(cpus).into_iter();
+        levels
+            .filter(|(_, n)| *n == off)
+            .map(|(span, _)| span.len())
+            .sum()
     }
 
     /// The longest stretch in which all the CPUs were off at once.
     #[must_use]
     pub fn longest_all_off(&self, cpus: &CpuSet) -> Ns {
-        let mut edges: Vec<(Time, i64)> = cpus
-            .iter()
-            .flat_map(|cpu| self.gaps(cpu))
-            .flat_map(|gap| [(gap.from, 1), (gap.to, -1)])
-            .collect();
+        let levels = self.levels(cpus).into_iter();
+        let all_off = levels.filter(|(_, n)| *n > 0 && *n == cpus.len());
+        all_off
+            .map(|(span, _)| span.len())
+            .max()
+            .unwrap_or_default()
+    }
+
+    /// The span cut into stretches, each with the number of CPUs that were off.
+    fn levels(&self, cpus: &CpuSet) -> Vec<(Span, u32)> {
+        let gaps = cpus.iter().flat_map(|cpu| self.gaps(cpu));
+        // At one instant returns come first (-1 before 1), so that gaps which
+        // merely touch do not overlap.
+        let mut edges: Vec<(Time, i32)> =
+            gaps.flat_map(|gap| [(gap.from, 1), (gap.to, -1)]).collect();
         edges.sort_unstable();
-        let mut longest = Ns::ZERO;
-        let mut count = 0;
-        let mut since = self.span.from;
-        for (at, change) in edges {
-            if count == i64::from(cpus.len()) && count > 0 {
-                longest = longest.max(at.since(since));
+        edges.push((self.span.to, 0));
+        let mut off = 0i32;
+        let mut from = self.span.from;
+        let mut levels = Vec::with_capacity(edges.len());
+        for (to, change) in edges {
+            if to > from {
+                levels.push((Span { from, to }, off.unsigned_abs()));
             }
-            since = at;
-            count += change;
+            from = to;
+            off += change;
         }
-        longest
+        levels
     }
 
     /// How many times more than vanilla a task can get that always sits on a
@@ -240,14 +241,4 @@ impl Trace {
 #[must_use]
 pub fn analytic_bound(cpus: u32, share: f64) -> f64 {
     (1.0 - (1.0 - share).powf(f64::from(cpus))) / share
-}
-
-/// A value below which `permille` thousandths of `values` lie, by nearest rank.
-/// `None` if there are no values.
-#[must_use]
-pub fn quantile(values: &[Ns], permille: Permille) -> Option<Ns> {
-    let mut sorted = values.to_vec();
-    sorted.sort_unstable();
-    let rank = (sorted.len() * usize::from(permille.get())).div_ceil(1000);
-    sorted.get(rank.saturating_sub(1)).copied()
 }
