@@ -68,17 +68,16 @@ static inline unsigned int iob_load_permille(unsigned long long io_blocked_ns,
  * second one a window that a thread spent on a stolen vCPU would be judged by
  * the few microseconds that are left of it; such a window simply goes on.
  */
-static inline unsigned int
-iob_window_complete(unsigned long long start_ns, unsigned long long now_ns,
-		    unsigned long long accounted_ns,
-		    unsigned long long window_ns,
-		    unsigned long long min_accounted_ns)
+static inline unsigned int iob_window_complete(unsigned long long start_ns,
+					       unsigned long long now_ns,
+					       unsigned long long accounted_ns,
+					       unsigned long long window_ns,
+					       unsigned long long min_accounted_ns)
 {
 	/* Stamps of two CPUs may be swapped by some nanoseconds. */
 	if (now_ns <= start_ns)
 		return 0;
-	return now_ns - start_ns >= window_ns &&
-	       accounted_ns >= min_accounted_ns;
+	return now_ns - start_ns >= window_ns && accounted_ns >= min_accounted_ns;
 }
 
 /*
@@ -91,9 +90,8 @@ iob_window_complete(unsigned long long start_ns, unsigned long long now_ns,
  *
  * A leave threshold above the enter threshold would flap; it is lowered to it.
  */
-static inline unsigned int iob_next(unsigned int state, unsigned int load,
-				    unsigned int enter, unsigned int leave,
-				    unsigned int leave_windows)
+static inline unsigned int iob_next(unsigned int state, unsigned int load, unsigned int enter,
+				    unsigned int leave, unsigned int leave_windows)
 {
 	unsigned int low;
 
@@ -116,8 +114,7 @@ static inline unsigned int iob_next(unsigned int state, unsigned int load,
  * No window completes while a thread sleeps, so this is asked when it wakes and
  * by whoever looks at its class in the meantime. idle_ns 0: never.
  */
-static inline unsigned int iob_phase_over(unsigned long long asleep_ns,
-					  unsigned long long idle_ns)
+static inline unsigned int iob_phase_over(unsigned long long asleep_ns, unsigned long long idle_ns)
 {
 	return idle_ns && asleep_ns >= idle_ns;
 }

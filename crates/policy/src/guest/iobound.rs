@@ -82,14 +82,14 @@ impl Default for Settings {
 
 impl Settings {
     /// As published: 5 ms, one threshold, no memory. The threshold itself is
-    /// not stated; one half is our reading of "I/O-bound".
+    /// not stated; more than one half is our reading of "I/O-bound".
     #[must_use]
     pub fn published() -> Self {
         Self {
             window: Ns::from_ms(5),
             min_accounted: Ns::ZERO,
-            enter: Permille::new(500),
-            leave: Permille::new(500),
+            enter: Permille::new(501),
+            leave: Permille::new(501),
             leave_windows: 1,
             idle: Ns::ZERO,
         }

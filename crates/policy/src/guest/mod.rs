@@ -2,7 +2,7 @@
 //! The guest daemon's decisions, one module per question.
 //!
 //! * [`view`]: what a decision is taken on and what comes out of it.
-//! * [`slice`]: how long will a vCPU run on, and when will one be back?
+//! * [`mod@slice`]: how long will a vCPU run on, and when will one be back?
 //! * [`iobound`]: which threads live on I/O?
 //! * [`placement`]: which of them should be elsewhere, where, and when?
 //! * [`wakeup`]: should a thread that waits behind compute get a lever?

@@ -17,6 +17,7 @@
 //! eight cycles for a change, says how sure it is, and abstains meanwhile.
 
 use units::Ns;
+use units::Permille;
 use units::Time;
 
 use crate::guest::view::Estimate;
@@ -49,10 +50,9 @@ pub struct Settings {
     /// slice a host gives to a competing vCPU (0.75 ms in old CFS, 3 ms in
     /// EEVDF) is well above. Published: zero, the monitor's tolerance does it.
     pub min_gap: Ns,
-    /// Cycles that [`Distribution`] remembers, 3..=16. 10: then one cycle is a
-    /// tenth, so that the outer tenth of V-estimates is one outlier; more would
-    /// slow down the recovery after a change (V25), which takes
-    /// `quorum * window`.
+    /// Cycles that [`Distribution`] remembers, 3..=16. 10: one outlier then is the
+    /// tenth that `low` and `high` leave out; more would slow down the recovery
+    /// after a change (V25), which takes `quorum * window` cycles.
     pub window: usize,
     /// Cycles without which it abstains. 3: two equal slices may be luck, and
     /// PULL works meanwhile.
@@ -60,13 +60,13 @@ pub struct Settings {
     /// Agreeing with the estimate means: not further from it than this share of
     /// it. 200: slices of a tick-driven host vary by a tick, and a spread of
     /// that size is covered by the push margin, not by abstaining.
-    pub tolerance: units::Permille,
+    pub tolerance: Permille,
     /// ... or than this, whichever is more. 300 us: one published heartbeat
     /// period, the error of a gap's end when nothing better is there (V11).
     pub tolerance_floor: Ns,
     /// The share of the remembered cycles that must agree. 800: two odd cycles
     /// in ten are outliers, three are another pattern.
-    pub quorum: units::Permille,
+    pub quorum: Permille,
 }
 
 impl Default for Settings {
@@ -75,9 +75,9 @@ impl Default for Settings {
             min_gap: Ns::from_us(200),
             window: 10,
             min_cycles: 3,
-            tolerance: units::Permille::new(200),
+            tolerance: Permille::new(200),
             tolerance_floor: Ns::from_us(300),
-            quorum: units::Permille::new(800),
+            quorum: Permille::new(800),
         }
     }
 }

@@ -20,7 +20,7 @@
 //! [`Decider`] keeps one task's state: off, EEVDF slice tried, FIFO as the last
 //! resort. A lever that works makes the share small, so a small share cannot be
 //! the reason to take it away; instead the lever is dropped for one window now
-//! and then, and comes back if the share does. A lever that does not work is
+//! and then (seldom, and ever more seldom), and comes back if the share does. A lever that does not work is
 //! taken away: no measurable gain, no change to the task.
 
 use units::Ns;
@@ -78,15 +78,14 @@ pub struct Settings {
     /// it at once. 300: above, it would keep compute off a vCPU for longer than
     /// a host slice takes.
     pub fifo_max_cpu: Permille,
-    /// A lever goes on when the queued share reaches this. 100: the most that
-    /// can be gained is this share, and a tenth is what a measurement can show.
+    /// A lever goes on when the queued share reaches this, and works if it brings
+    /// the share below. 100: the most that can be gained is this share, and a
+    /// tenth is what a measurement can show.
     pub on: Permille,
-    /// A lever works if the share falls below this. 50: half of `on`.
-    pub works_below: Permille,
     /// Wake-ups that a window needs to count. 8: fewer say nothing.
     pub min_wakes: u64,
-    /// Windows in a row, above `on` to switch a lever on, or not below
-    /// `works_below` to give it up. 3: one burst of compute is not a pattern.
+    /// Windows in a row at or above `on` that switch a lever on, or, with one
+    /// on, give it up for the next. 3: one burst of compute is not a pattern.
     pub windows: u32,
     /// Windows until a lever is tried again without, or again at all after it
     /// was given up; doubled each time up to 16 times. 200: 1 s of 5 ms windows.
@@ -100,7 +99,6 @@ impl Default for Settings {
             slice: MIN_SLICE,
             fifo_max_cpu: Permille::new(300),
             on: Permille::new(100),
-            works_below: Permille::new(50),
             min_wakes: 8,
             windows: 3,
             hold: 200,

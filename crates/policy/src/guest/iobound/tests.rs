@@ -1,1 +1,192 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
+use proptest::prelude::*;
+use units::CpuSet;
+use units::TaskKey;
+use units::Tid;
+use units::VcpuId;
+
+use super::*;
+use crate::guest::view::Activity;
+use crate::guest::view::Completion;
+
+fn settings(enter: u16, leave: u16, leave_windows: u32) -> Settings {
+    Settings {
+        enter: Permille::new(enter),
+        leave: Permille::new(leave),
+        leave_windows,
+        ..Settings::default()
+    }
+}
+
+#[test]
+fn load_is_the_blocked_share_of_the_accounted_time() {
+    let load = |blocked, ran| load(Ns::from_us(blocked), Ns::from_us(ran)).get();
+    assert_eq!(load(0, 0), 0);
+    assert_eq!(load(0, 5000), 0);
+    assert_eq!(load(5000, 0), 1000);
+    assert_eq!(load(2000, 3000), 400);
+    // A window of 5 ms of which 4 ms were stolen: judged by the rest.
+    assert_eq!(load(700, 300), 700);
+    assert_eq!(load(2, 1), 666, "rounded down");
+}
+
+#[test]
+fn a_window_ends_when_it_is_long_enough_and_enough_of_it_is_known() {
+    let settings = Settings::default();
+    let complete = |now_us, accounted_us| {
+        settings.window_complete(
+            Time(1_000_000),
+            Time(1_000_000) + Ns::from_us(now_us),
+            Ns::from_us(accounted_us),
+        )
+    };
+    assert!(!complete(4_999, 4_999));
+    assert!(complete(5_000, 4_000));
+    assert!(!complete(5_000, 499), "stolen nearly all of it");
+    assert!(complete(60_000, 500), "goes on until enough is known");
+    assert!(
+        !settings.window_complete(Time(9), Time(8), Ns::MAX),
+        "swapped stamps"
+    );
+}
+
+#[test]
+fn a_burst_enters_at_once_and_leaves_after_some_windows() {
+    let settings = settings(300, 150, 4);
+    let mut class = Class::default();
+    let mut seen = Vec::new();
+    for load in [
+        100, 299, 300, 900, 100, 100, 100, 150, 100, 100, 100, 100, 200, 299,
+    ] {
+        class = settings.next(class, Permille::new(load));
+        seen.push(class.is_io_bound());
+    }
+    let out = [false; 2];
+    let inside = [true; 9];
+    assert_eq!(seen, [&out[..], &inside, &[false; 3]].concat());
+}
+
+#[test]
+fn a_long_sleep_off_io_ends_the_phase() {
+    let settings = Settings::default();
+    assert!(!settings.phase_over(Ns::from_ms(49)));
+    assert!(settings.phase_over(Ns::from_ms(50)));
+    assert!(!Settings::published().phase_over(Ns::MAX));
+}
+
+#[test]
+fn published_has_no_memory() {
+    let settings = Settings::published();
+    for before in [Class::default(), Class(1)] {
+        assert!(settings.next(before, Permille::new(501)).is_io_bound());
+        assert_eq!(settings.next(before, Permille::new(500)), Class::default());
+    }
+}
+
+#[test]
+fn priority_comes_before_load_and_ties_are_broken() {
+    let task = |tid, priority, load| TaskView {
+        key: TaskKey {
+            tid: Tid(tid),
+            start_ticks: 0,
+        },
+        vcpu: VcpuId(0),
+        activity: Activity::Running,
+        load: Permille::new(load),
+        cpu_share: Permille::ZERO,
+        priority,
+        allowed: CpuSet::EMPTY,
+        io_latency: Ns::ZERO,
+        completion: Completion::Unknown,
+    };
+    let mut tasks = [
+        task(4, 0, 500),
+        task(3, 0, 500),
+        task(2, -1, 1000),
+        task(1, 0, 900),
+        task(5, 7, 10),
+    ];
+    tasks.sort_unstable_by(rank);
+    assert_eq!(tasks.map(|task| task.key.tid.0), [5, 1, 3, 4, 2]);
+}
+
+proptest! {
+    /// The integer arithmetic against the same in 128 bits.
+    #[test]
+    fn load_never_overflows(blocked in any::<u64>(), ran in any::<u64>()) {
+        let exact = u128::from(blocked) * 1000 / (u128::from(blocked) + u128::from(ran)).max(1);
+        let load = u128::from(load(Ns(blocked), Ns(ran)).get());
+        prop_assert!(load.abs_diff(exact) <= 1, "{} not {}", load, exact);
+    }
+
+    /// The class changes as the words of `Settings` say: told by a model that
+    /// looks at the history of loads instead of a packed word.
+    #[test]
+    fn the_packed_state_follows_the_rules(
+        enter in 0u16..=1000, leave in 0u16..=1000, leave_windows in 0u32..6,
+        loads in proptest::collection::vec(0u16..=1000, 0..80),
+    ) {
+        let settings = settings(enter, leave, leave_windows);
+        let mut class = Class::default();
+        let mut history: Vec<u16> = Vec::new();
+        let mut inside = false;
+        for load in loads {
+            history.push(load);
+            let tail = history.len() - (leave_windows.max(1) as usize).min(history.len());
+            let all_low = history[tail..].iter().all(|load| *load < leave.min(enter));
+            if inside && all_low && history.len() - tail == leave_windows.max(1) as usize {
+                inside = false;
+                history.clear();
+            } else if !inside && load >= enter {
+                inside = true;
+                history.clear();
+            }
+            class = settings.next(class, Permille::new(load));
+            prop_assert_eq!(class.is_io_bound(), inside);
+        }
+    }
+
+    /// No flapping: a load that stays between the thresholds changes nothing,
+    /// and between two changes of class lies at least the number of windows
+    /// that leaving takes.
+    #[test]
+    fn hysteresis_does_not_flap(
+        leave in 0u16..=500, width in 0u16..=500, leave_windows in 1u32..6,
+        start in 0u32..2, loads in proptest::collection::vec(0u16..=1000, 0..80),
+    ) {
+        let enter = leave + width;
+        let settings = settings(enter, leave, leave_windows);
+        let mut class = Class(start);
+        for load in &loads {
+            let between = leave + load.checked_rem(width).unwrap_or(0);
+            let next = settings.next(class, Permille::new(between));
+            if between < enter {
+                prop_assert_eq!(next.is_io_bound(), class.is_io_bound());
+            }
+            class = next;
+        }
+
+        let mut entered_at = None;
+        for (window, load) in loads.iter().enumerate() {
+            let next = settings.next(class, Permille::new(*load));
+            if next.is_io_bound() && !class.is_io_bound() {
+                entered_at = Some(window);
+            }
+            if class.is_io_bound() && !next.is_io_bound()
+                && let Some(entered_at) = entered_at
+            {
+                prop_assert!(window - entered_at >= leave_windows as usize);
+            }
+            class = next;
+        }
+    }
+
+    /// A state that no window could have left, as a torn or zeroed map entry
+    /// might hold, is survived.
+    #[test]
+    fn any_state_is_accepted(state in any::<u32>(), load in 0u16..=1000) {
+        let settings = Settings::default();
+        let next = settings.next(Class(state), Permille::new(load));
+        prop_assert!(next.low_windows() < settings.leave_windows);
+    }
+}

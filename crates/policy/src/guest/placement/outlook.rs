@@ -54,7 +54,8 @@ pub fn outlook(now: Time, vcpu: &VcpuView, task: &TaskView, settings: &Settings)
             ends: Some(ends),
             gap,
         } => {
-            if settings.overdue_is_unknown && now > ends.latest + settings.margin.slack() {
+            let overdue = |after: Ns| now > ends.latest + after;
+            if settings.overdue_after.is_some_and(overdue) {
                 return Outlook::OpenEnded;
             }
             let margin = settings.margin.of(task.io_latency, since, &ends);

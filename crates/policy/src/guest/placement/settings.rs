@@ -52,15 +52,6 @@ impl Margin {
             }
         }
     }
-
-    /// How late a slice may end after its latest expected end before the
-    /// estimate counts as wrong: the error of the clockwork, not of the task.
-    pub(super) const fn slack(&self) -> Ns {
-        match *self {
-            Self::Fixed(margin) => margin,
-            Self::Adaptive { base, .. } => base,
-        }
-    }
 }
 
 /// The Task Migrater's rules and thresholds.
@@ -100,10 +91,12 @@ pub struct Settings {
     /// the heaviest I/O loads are served first. 700: the rest is for interrupts
     /// and whatever else runs there.
     pub completion_cpu_max: Permille,
-    /// A slice that goes on after its latest expected end (and the clockwork's
-    /// slack) makes the estimate void. Otherwise, as published, the remaining
-    /// slice stays below zero and the vCPU about to go, for as long as it runs.
-    pub overdue_is_unknown: bool,
+    /// A slice that goes on for this long after its latest expected end makes
+    /// the estimate void: its vCPU is open-ended. 600 us, by which a heartbeat
+    /// underestimates a slice (V11); before that it is just about to go.
+    /// `None`, as published: the remaining slice stays below zero, and the vCPU
+    /// about to go, for as long as it runs.
+    pub overdue_after: Option<Ns>,
 }
 
 impl Default for Settings {
@@ -125,7 +118,7 @@ impl Default for Settings {
             soon_lead: Ns::from_ms(1),
             resident_penalty: 1000,
             completion_cpu_max: Permille::new(700),
-            overdue_is_unknown: true,
+            overdue_after: Some(Ns::from_us(600)),
         }
     }
 }
@@ -147,7 +140,7 @@ impl Settings {
             soon_lead: Ns::ZERO,
             resident_penalty: 0,
             completion_cpu_max: Permille::ONE,
-            overdue_is_unknown: false,
+            overdue_after: None,
         }
     }
 }

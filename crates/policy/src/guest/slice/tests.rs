@@ -1,1 +1,392 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
+use proptest::prelude::*;
+use units::Permille;
+
+use super::*;
+
+const MS: u64 = 1_000_000;
+
+fn ms(n: u64) -> Ns {
+    Ns::from_ms(n)
+}
+
+fn us(n: u64) -> Ns {
+    Ns::from_us(n)
+}
+
+fn at_ms(n: u64) -> Time {
+    Time(n * MS)
+}
+
+fn published() -> Timeline {
+    Timeline::new(
+        Box::new(LastValue::new()),
+        &Settings::published(),
+        Time::ZERO,
+    )
+}
+
+fn ours() -> Timeline {
+    let settings = Settings::default();
+    Timeline::new(
+        Box::new(Distribution::new(&settings)),
+        &settings,
+        Time::ZERO,
+    )
+}
+
+fn fed(cycles: impl IntoIterator<Item = (Ns, Ns)>) -> Distribution {
+    let mut estimator = Distribution::new(&Settings::default());
+    for (on, off) in cycles {
+        estimator.observe(on, off);
+    }
+    estimator
+}
+
+fn value(estimate: Option<Estimate>) -> Option<Ns> {
+    estimate.map(|estimate| estimate.value)
+}
+
+#[test]
+fn the_published_formulas_hold() {
+    let mut vcpu = published();
+    // t1 = 1 ms, t2 = 12 ms; t5 = 23 ms, t6 = 34 ms; t7 = 37 ms.
+    vcpu.gap(at_ms(1), at_ms(12));
+    assert_eq!(
+        vcpu.remaining(at_ms(13)),
+        None,
+        "no slice has been seen whole"
+    );
+    vcpu.gap(at_ms(23), at_ms(34));
+    let (previous, used) = (ms(23 - 12), ms(37 - 34));
+    assert_eq!(value(vcpu.slice()), Some(previous));
+    assert_eq!(at_ms(37).since(vcpu.running_since()), used);
+    assert_eq!(vcpu.remaining(at_ms(37)), Some(ms(8)));
+    assert_eq!(value(vcpu.gap_estimate()), Some(ms(34 - 23)));
+    assert_eq!(vcpu.remaining(at_ms(50)), Some(Ns::ZERO), "overdue");
+}
+
+#[test]
+fn the_states_carry_the_predicted_instants() {
+    let mut vcpu = published();
+    vcpu.gap(at_ms(0), at_ms(10));
+    vcpu.gap(at_ms(15), at_ms(40));
+    let end = at_ms(45);
+    let exactly = |at| Window {
+        earliest: at,
+        expected: at,
+        latest: at,
+    };
+    assert_eq!(
+        vcpu.state_running(),
+        VcpuState::Running {
+            since: at_ms(40),
+            ends: Some(exactly(end)),
+            gap: Some(ms(25))
+        }
+    );
+    assert_eq!(
+        vcpu.state_descheduled(end),
+        VcpuState::Descheduled {
+            since: end,
+            back: Some(exactly(at_ms(70)))
+        }
+    );
+}
+
+#[test]
+fn a_short_gap_extends_the_slice_by_its_length() {
+    let mut vcpu = ours();
+    let mut now = at_ms(1);
+    for _ in 0..3 {
+        vcpu.gap(now, now + ms(11));
+        now = now + ms(22);
+    }
+    vcpu.gap(now, now + ms(11));
+    let start = now + ms(11);
+    let plain = vcpu.remaining(start + ms(4));
+    assert_eq!(plain, Some(ms(7)));
+
+    // 150 us of noise after 2 ms: what is left ends 150 us later.
+    vcpu.gap(start + ms(2), start + ms(2) + us(150));
+    assert_eq!(vcpu.gaps(), 4, "not a slice end");
+    assert_eq!(vcpu.remaining(start + ms(4)), Some(ms(7) + us(150)));
+
+    // The slice that is measured at its end is the time it really ran.
+    vcpu.gap(start + ms(11) + us(150), start + ms(22));
+    assert_eq!(vcpu.slice().unwrap().high, ms(11));
+    assert_eq!(vcpu.slice().unwrap().low, ms(11));
+    assert_eq!(
+        vcpu.stolen(),
+        ms(4 * 11 + 11),
+        "4 whole gaps, 0.15 and 10.85 ms"
+    );
+}
+
+#[test]
+fn a_slice_with_an_idle_period_in_it_is_not_observed_and_has_no_known_end() {
+    let mut vcpu = published();
+    vcpu.gap(at_ms(0), at_ms(11));
+    vcpu.gap(at_ms(22), at_ms(33));
+    vcpu.idled(at_ms(35));
+    assert!(matches!(
+        vcpu.state_running(),
+        VcpuState::Running { ends: None, .. }
+    ));
+    vcpu.gap(at_ms(36), at_ms(47));
+    assert_eq!(value(vcpu.slice()), Some(ms(11)), "not 1 ms");
+    assert_eq!(vcpu.remaining(at_ms(48)), Some(ms(10)), "known again");
+}
+
+#[test]
+fn a_gap_reported_twice_counts_once() {
+    let mut vcpu = published();
+    vcpu.gap(at_ms(0), at_ms(11));
+    for _ in 0..2 {
+        vcpu.gap(at_ms(22), at_ms(33));
+    }
+    vcpu.gap(at_ms(40), at_ms(40));
+    assert_eq!((vcpu.gaps(), vcpu.stolen()), (2, ms(22)));
+    assert_eq!(value(vcpu.slice()), Some(ms(11)));
+    assert_eq!(vcpu.running_since(), at_ms(33));
+}
+
+#[test]
+fn recovers_within_ten_slices_from_11_11_to_5_25() {
+    let mut estimator = fed([(ms(11), ms(11)); 50]);
+    let mut recovered = None;
+    for cycle in 1..=10 {
+        estimator.observe(ms(5), ms(25));
+        let (slice, gap) = (value(estimator.slice()), value(estimator.gap()));
+        // The first cycles cannot be told from outliers; after them it must
+        // abstain, not go on with what is no longer true.
+        if cycle >= 3 {
+            assert!(
+                slice.is_none_or(|slice| slice == ms(5)),
+                "cycle {cycle}: {slice:?}"
+            );
+            assert!(
+                gap.is_none_or(|gap| gap == ms(25)),
+                "cycle {cycle}: {gap:?}"
+            );
+        }
+        if slice == Some(ms(5)) && gap == Some(ms(25)) {
+            recovered.get_or_insert(cycle);
+        }
+    }
+    assert_eq!(recovered, Some(8));
+}
+
+#[test]
+fn single_outliers_change_nothing() {
+    for outlier in [(ms(2), ms(11)), (ms(11), ms(22)), (ms(30), ms(1))] {
+        let mut estimator = fed([(ms(11), ms(11)); 10]);
+        estimator.observe(outlier.0, outlier.1);
+        for _ in 0..10 {
+            let (slice, gap) = (estimator.slice().unwrap(), estimator.gap().unwrap());
+            for estimate in [slice, gap] {
+                assert_eq!(estimate.value, ms(11));
+                assert_eq!((estimate.low, estimate.high), (ms(11), ms(11)));
+                assert!(estimate.confidence >= Permille::new(900));
+            }
+            estimator.observe(ms(11), ms(11));
+        }
+    }
+}
+
+#[test]
+fn the_published_rule_is_wrong_for_one_cycle_after_an_outlier() {
+    let mut estimator = LastValue::new();
+    estimator.observe(ms(11), ms(11));
+    estimator.observe(ms(2), ms(11));
+    assert_eq!(estimator.slice().unwrap().value, ms(2));
+    assert_eq!(estimator.slice().unwrap().confidence, Permille::ONE);
+    estimator.observe(ms(11), ms(11));
+    assert_eq!(estimator.slice().unwrap().value, ms(11));
+}
+
+#[test]
+fn two_patterns_that_alternate_make_it_abstain_on_slices_alone() {
+    let mut estimator = fed([]);
+    for cycle in 0..40 {
+        let on = if cycle % 2 == 0 { ms(4) } else { ms(12) };
+        estimator.observe(on, ms(11));
+        assert_eq!(estimator.slice(), None);
+        assert_eq!(estimator.gap().is_some(), cycle >= 2, "gaps are stable");
+    }
+}
+
+#[test]
+fn a_minority_of_short_slices_shows_in_low() {
+    let mut estimator = fed([]);
+    for cycle in 0..40 {
+        let on = if cycle % 5 == 4 { ms(6) } else { ms(11) };
+        estimator.observe(on, ms(11));
+    }
+    let slice = estimator.slice().unwrap();
+    assert_eq!(
+        (slice.value, slice.low, slice.high),
+        (ms(11), ms(6), ms(11))
+    );
+    assert_eq!(slice.confidence, Permille::new(800));
+}
+
+#[test]
+fn follows_a_sweep_of_a_few_percent() {
+    let mut estimator = fed([]);
+    let mut on = 11 * MS;
+    for cycle in 0..200u64 {
+        // Up 2 % a cycle for 20 cycles, then down again.
+        on = if cycle / 20 % 2 == 0 {
+            on * 102 / 100
+        } else {
+            on * 100 / 102
+        };
+        if cycle >= 5 {
+            let slice = estimator.slice().unwrap();
+            let error = slice.value.abs_diff(Ns(on));
+            assert!(
+                error.0 * 1000 <= on * 65,
+                "cycle {cycle}: {error} of {}",
+                Ns(on)
+            );
+        }
+        estimator.observe(Ns(on), ms(11));
+    }
+}
+
+/// Lengths around `base`: each at most `jitter` permille off.
+fn jittered(base: u64, jitter: u64, noise: &[u64]) -> Vec<u64> {
+    noise
+        .iter()
+        .map(|n| base - base * jitter / 1000 + base * jitter * 2 / 1000 * n / 1000)
+        .collect()
+}
+
+proptest! {
+    /// A heartbeat of period p shortens each slice by less than two periods
+    /// (V11), and the estimate with it.
+    #[test]
+    fn a_heartbeat_underestimates_by_less_than_two_periods(
+        phase in 0u64..300_000, on in 2 * MS..30 * MS, off in MS..60 * MS,
+    ) {
+        let period = 300_000;
+        let mut vcpu = published();
+        let mut start = 7 * MS;
+        for _ in 0..6 {
+            let (end, back) = (start + on, start + on + off);
+            let last_before = (end - phase) / period * period + phase;
+            let first_after = (back - phase).div_ceil(period) * period + phase;
+            vcpu.gap(Time(last_before), Time(first_after));
+            start = back;
+        }
+        let slice = vcpu.slice().unwrap().value;
+        prop_assert!(slice <= Ns(on) && slice + Ns(2 * period) > Ns(on), "{} of {}", slice, Ns(on));
+        let gap = vcpu.gap_estimate().unwrap().value;
+        prop_assert!(gap >= Ns(off) && gap < Ns(off + 2 * period));
+    }
+
+    /// Jitter of up to a tenth: it speaks from the third cycle on, errs by no
+    /// more than the jitter, and its bounds hold the value.
+    #[test]
+    fn jitter_bounds_the_error(
+        on in MS..50 * MS, off in MS..100 * MS, jitter in 0u64..=90,
+        noise in proptest::collection::vec(0u64..=1000, 3..60),
+    ) {
+        let mut estimator = fed([]);
+        for (cycle, (a, b)) in jittered(on, jitter, &noise).into_iter()
+            .zip(jittered(off, jitter, &noise)).enumerate()
+        {
+            estimator.observe(Ns(a), Ns(b));
+            if cycle < 2 {
+                prop_assert!(estimator.slice().is_none() && estimator.gap().is_none());
+                continue;
+            }
+            for (estimate, base) in [(estimator.slice(), on), (estimator.gap(), off)] {
+                let estimate = estimate.unwrap();
+                prop_assert!(estimate.value.abs_diff(Ns(base)).0 <= base * jitter / 1000 + 1);
+                prop_assert!(estimate.low <= estimate.value && estimate.value <= estimate.high);
+                prop_assert_eq!(estimate.confidence, Permille::ONE);
+            }
+        }
+    }
+
+    /// Any outlier, at most every sixth cycle, on top of jitter: once settled it
+    /// neither abstains nor errs by more than the jitter.
+    #[test]
+    fn scattered_outliers_do_not_move_the_value(
+        on in MS..50 * MS, jitter in 0u64..=90,
+        noise in proptest::collection::vec(0u64..=1000, 12..80),
+        distance in 6usize..12, factor in prop_oneof![1u64..8, 13u64..40],
+    ) {
+        let mut estimator = fed([]);
+        for (cycle, length) in jittered(on, jitter, &noise).into_iter().enumerate() {
+            let outlier = cycle % distance == distance - 1;
+            let length = if outlier { on * factor / 10 } else { length };
+            estimator.observe(Ns(length), ms(11));
+            if cycle >= 10 {
+                let slice = estimator.slice();
+                prop_assert!(slice.is_some(), "abstains in cycle {}", cycle);
+                let error = slice.unwrap().value.abs_diff(Ns(on));
+                prop_assert!(error.0 <= on * jitter / 1000 + 1, "{}", error);
+            }
+        }
+    }
+
+    /// After any change of load it is right again within ten cycles, and from
+    /// the third on it is never confidently wrong.
+    #[test]
+    fn load_changes_are_over_within_ten_cycles(
+        before in 2 * MS..60 * MS, after in 2 * MS..60 * MS, jitter in 0u64..=90,
+        noise in proptest::collection::vec(0u64..=1000, 30),
+    ) {
+        let distance = before.abs_diff(after);
+        prop_assume!(distance * 2 > before.max(after));
+        let mut estimator = fed([]);
+        for length in jittered(before, jitter, &noise) {
+            estimator.observe(Ns(length), ms(11));
+        }
+        for (cycle, length) in jittered(after, jitter, &noise).into_iter().enumerate() {
+            estimator.observe(Ns(length), ms(11));
+            let near = |slice: Estimate| {
+                slice.value.abs_diff(Ns(after)).0 <= after * jitter / 1000 + 1
+            };
+            if cycle >= 2 {
+                prop_assert!(estimator.slice().is_none_or(near), "wrong in cycle {}", cycle);
+            }
+            if cycle >= 9 {
+                prop_assert!(estimator.slice().is_some_and(near), "abstains in cycle {}", cycle);
+            }
+        }
+    }
+
+    /// Whatever comes, nothing panics and the order of the three bounds holds.
+    #[test]
+    fn estimates_are_ordered_whatever_comes(
+        cycles in proptest::collection::vec((any::<u64>(), any::<u64>()), 0..40),
+        window in 0usize..40,
+    ) {
+        let settings = Settings { window, ..Settings::default() };
+        let mut estimator = Distribution::new(&settings);
+        for (on, off) in cycles {
+            estimator.observe(Ns(on), Ns(off));
+            for estimate in [estimator.slice(), estimator.gap()].into_iter().flatten() {
+                prop_assert!(estimate.low <= estimate.value && estimate.value <= estimate.high);
+                prop_assert!(estimate.confidence >= settings.quorum);
+            }
+        }
+    }
+
+    /// Gaps in any order, with any length: `since` never runs backwards.
+    #[test]
+    fn the_start_of_a_slice_never_runs_backwards(
+        gaps in proptest::collection::vec((0u64..100 * MS, 0u64..100 * MS), 0..60),
+    ) {
+        let mut vcpu = ours();
+        for (out, back) in gaps {
+            let before = vcpu.running_since();
+            vcpu.gap(Time(out), Time(back));
+            prop_assert!(vcpu.running_since() >= before);
+        }
+    }
+}

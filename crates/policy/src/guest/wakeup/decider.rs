@@ -135,13 +135,15 @@ impl Decider {
                 // Still needed: back on, and look again later than last time.
                 self.doublings = (self.doublings + 1).min(MAX_DOUBLINGS);
                 self.go(step);
+            } else {
+                self.doublings = 0;
             }
             return;
         }
         match self.step {
             Step::Off => {
                 if self.wait == 0 && share >= self.settings.on {
-                    self.against += 1;
+                    self.against = self.against.saturating_add(1);
                 } else {
                     self.against = 0;
                 }
@@ -152,10 +154,10 @@ impl Decider {
                 }
             }
             Step::Slice | Step::Fifo => {
-                if share < self.settings.works_below {
+                if share < self.settings.on {
                     self.against = 0;
                 } else {
-                    self.against += 1;
+                    self.against = self.against.saturating_add(1);
                 }
                 if self.against >= self.settings.windows {
                     match self.next_step(self.step) {
