@@ -39,6 +39,8 @@ pub(super) struct Core {
     pub(super) control_poke: Poke,
     pub(super) stop: AtomicBool,
     pub(super) failed: Mutex<Option<String>>,
+    /// Readable once `failed` says something.
+    pub(super) failed_poke: Poke,
     pub(super) accuracy: Ns,
     pub(super) started: Instant,
     /// Inactivity and moves of tasks that have left their slot.
@@ -73,6 +75,7 @@ impl Core {
             control_poke: Poke::new()?,
             stop: AtomicBool::new(false),
             failed: Mutex::new(None),
+            failed_poke: Poke::new()?,
             accuracy,
             started: Instant::now(),
             past_inactivity_ns: AtomicU64::new(0),
@@ -140,6 +143,7 @@ impl Core {
         if let Ok(mut failed) = self.failed.lock() {
             failed.get_or_insert(reason);
         }
+        self.failed_poke.poke();
     }
 
     pub(super) fn vcpus(&self) -> impl Iterator<Item = VcpuId> + use<> {

@@ -10,6 +10,8 @@
 //! No thread waits for another vCPU's thread, since that may be descheduled.
 
 use std::io;
+use std::os::fd::AsFd;
+use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -136,6 +138,13 @@ impl Engine {
     #[must_use]
     pub fn failed(&self) -> Option<String> {
         self.core.failed.lock().ok().and_then(|failed| failed.clone())
+    }
+
+    /// Becomes readable, and stays so, when [`Engine::failed`] has something to
+    /// say: whoever owns the engine can poll it beside its other descriptors.
+    #[must_use]
+    pub fn failure_fd(&self) -> BorrowedFd<'_> {
+        self.core.failed_poke.as_fd()
     }
 
     /// A snapshot of everything. Costs some system calls, wakes no thread.
