@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The hot path: moving a held thread.
+
+use std::io;
+
+use policy::guest::wakeup::Lever;
+use units::CpuSet;
+use units::Ns;
+use units::TaskKey;
+use units::Tid;
+use units::Time;
+use units::VcpuId;
+
+use super::Actor;
+use super::Held;
+use super::Inner;
+use crate::act::counters::Counter;
+use crate::act::journal::Position;
+use crate::act::lever;
+use crate::act::mask;
+use crate::act::sched;
+use crate::act::task::TaskDir;
+
+/// Who changed a mask that we had set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ForeignChange {
+    /// A `sched_setaffinity` call. It stays exactly as it was made.
+    Mask,
+    /// The CPU left the thread's cpuset or went offline, so the kernel widened
+    /// the mask. The owner's mask is in force again within what is left.
+    CpusetOrHotplug,
+}
+
+/// Why a thread was not moved.
+#[derive(Debug, thiserror::Error)]
+pub enum MoveError {
+    /// It is gone. The hold is over.
+    #[error("thread {key} is gone")]
+    Vanished {
+        /// The thread.
+        key: TaskKey,
+    },
+    /// It is gone, and its id belongs to another thread, which is as it was.
+    #[error("thread {key} is gone and its id has been reused")]
+    Reused {
+        /// The thread.
+        key: TaskKey,
+    },
+    /// Somebody else changed its mask. The hold is over.
+    #[error("somebody else changed the mask of thread {key} to {mask}")]
+    Foreign {
+        /// The thread.
+        key: TaskKey,
+        /// How.
+        change: ForeignChange,
+        /// What it was changed to.
+        mask: CpuSet,
+    },
+    /// The kernel does not let us.
+    #[error("not permitted to move thread {key}: CAP_SYS_NICE is needed")]
+    NotPermitted {
+        /// The thread.
+        key: TaskKey,
+    },
+    /// The CPU is offline, or outside the thread's cpuset or its owner's mask.
+    #[error("thread {key} may not run on CPU {cpu}, only on {allowed}")]
+    Invalid {
+        /// The thread.
+        key: TaskKey,
+        /// Where it was to go.
+        cpu: VcpuId,
+        /// Where it may go now.
+        allowed: CpuSet,
+    },
+    /// Too many movers are at work on this thread: they were all descheduled.
+    #[error("thread {key} is being moved already")]
+    Busy {
+        /// The thread.
+        key: TaskKey,
+    },
+    /// The hold is over already.
+    #[error("thread {key} is not held any more")]
+    Over {
+        /// The thread.
+        key: TaskKey,
+    },
+    /// Something else.
+    #[error("cannot move thread {key}: {source}")]
+    Io {
+        /// The thread.
+        key: TaskKey,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+impl MoveError {
+    const fn counter(&self) -> Counter {
+        match self {
+            Self::Vanished { .. } => Counter::Vanished,
+            Self::Reused { .. } => Counter::Reused,
+            Self::Foreign { .. } => Counter::Foreign,
+            Self::NotPermitted { .. } => Counter::NotPermitted,
+            Self::Invalid { .. } => Counter::Invalid,
+            Self::Busy { .. } => Counter::Busy,
+            Self::Over { .. } => Counter::Over,
+            Self::Io { .. } => Counter::OtherError,
+        }
+    }
+
+    /// The reason in one word, as the metrics name it.
+    #[must_use]
+    pub const fn reason(&self) -> &'static str {
+        self.counter().name()
+    }
+}
+
+fn now() -> Time {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    Time(seconds * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0))
+}
+
+impl Actor {
+    /// Narrows a held thread to one CPU. Returns what the call cost the caller,
+    /// one migration's share of C_avg in equation (2).
+    ///
+    /// Callable from any number of threads at once, without locks; the last
+    /// system call wins. The caller must not name a thread that is the current
+    /// one of a descheduled vCPU: the kernel would wait until that is back.
+    ///
+    /// The thread is known to be the right one before and after the change, and
+    /// its mask to be ours before it; otherwise the hold ends as the error says.
+    pub fn move_to(&self, held: &Held, to: VcpuId) -> Result<Ns, MoveError> {
+        let result = self.move_with(held, to, sched::set_affinity);
+        self.counters.add(match &result {
+            Ok(_) => Counter::Moved,
+            Err(error) => error.counter(),
+        });
+        result
+    }
+
+    /// The same with the system call as an argument, so that tests can do
+    /// something nasty right before it.
+    pub(super) fn move_with(
+        &self,
+        held: &Held,
+        to: VcpuId,
+        set: impl FnOnce(Tid, &CpuSet) -> io::Result<()>,
+    ) -> Result<Ns, MoveError> {
+        let inner = &*held.0;
+        let (tid, key) = (inner.tid(), inner.original.key);
+        let start = now();
+        if !inner.original.mask.contains(to) {
+            return Err(MoveError::Invalid {
+                key,
+                cpu: to,
+                allowed: self.allowed(held),
+            });
+        }
+        inner.slot.touch(to);
+        take_off(inner, to)?;
+        // Mask first, life second: the mask was then that of our thread.
+        let seen = observe(inner, Some(to));
+        if !inner.is_alive() {
+            self.land(inner, to);
+            return Err(self.vanished(inner));
+        }
+        match seen {
+            Ok(Seen::Ours) => {}
+            Ok(Seen::Foreign(position, mask)) => {
+                let change = self.end_foreign(inner, position, &mask);
+                self.land(inner, to);
+                return Err(MoveError::Foreign { key, change, mask });
+            }
+            Err(source) => {
+                self.land(inner, to);
+                return Err(MoveError::Io { key, source });
+            }
+        }
+        self.check_lever(inner);
+        let narrow = CpuSet::only(to);
+        if let Err(source) = set(tid, &narrow) {
+            self.land(inner, to);
+            return Err(match source.raw_os_error() {
+                Some(libc::ESRCH) => self.vanished(inner),
+                Some(libc::EPERM | libc::EACCES) => MoveError::NotPermitted { key },
+                Some(libc::EINVAL) => MoveError::Invalid {
+                    key,
+                    cpu: to,
+                    allowed: self.allowed(held),
+                },
+                _ => MoveError::Io { key, source },
+            });
+        }
+        if !inner.is_alive() {
+            if let Err(error) = mask::undo_reuse(&self.settings.roots, tid, &narrow) {
+                tracing::debug!(%tid, %error, "no thread with this id to repair");
+            }
+            self.land(inner, to);
+            return Err(self.vanished(inner));
+        }
+        let cost = now().since(start);
+        match self.land(inner, to) {
+            None => Ok(cost),
+            Some(mask) => {
+                let change = self.end_foreign(inner, inner.slot.position(), &mask);
+                inner.retire(&self.settings.roots);
+                Err(MoveError::Foreign { key, change, mask })
+            }
+        }
+    }
+
+    /// Takes our flight out of the position and notes where the thread is now.
+    /// Returns its mask if that is not ours. If the hold has ended meanwhile,
+    /// what we may have set too late is taken back.
+    fn land(&self, inner: &Inner, to: VcpuId) -> Option<CpuSet> {
+        let tid = inner.tid();
+        let mut position = inner.slot.position();
+        let (mask, owned) = loop {
+            let mask = sched::affinity(tid).ok().filter(|_| inner.is_alive());
+            let owned = mask.filter(|mask| position.owns(mask));
+            let at = owned.and_then(|mask| mask.iter().next()).or(position.at());
+            if position.ended()
+                && let Some(narrow) = owned
+                && narrow.contains(to)
+            {
+                // Before the flight leaves the journal.
+                let back = inner.leave_as.get().copied();
+                let back = back.unwrap_or_else(|| mask::owners(&inner.original));
+                if let Err(error) = sched::set_affinity(tid, &back) {
+                    tracing::debug!(%tid, %error, "late move not taken back");
+                }
+            }
+            match inner.slot.change(position, position.land(to, at)) {
+                Ok(()) => break (mask, owned),
+                Err(now) => position = now,
+            }
+        };
+        if position.ended() {
+            inner.retire(&self.settings.roots);
+            return None;
+        }
+        let untouched = position.at().is_none() && mask == Some(inner.seen);
+        mask.filter(|_| owned.is_none() && !untouched)
+    }
+
+    /// The thread has gone: ends the hold.
+    fn vanished(&self, inner: &Inner) -> MoveError {
+        let key = inner.original.key;
+        inner.end();
+        if let Ok(_guard) = inner.slow.try_lock() {
+            inner.slot.set_lever(Lever::Off);
+        }
+        inner.retire(&self.settings.roots);
+        match self.settings.roots.key(key.tid) {
+            Ok(_) => MoveError::Reused { key },
+            Err(_) => MoveError::Vanished { key },
+        }
+    }
+
+    /// Somebody else has set the mask: ends the hold.
+    fn end_foreign(&self, inner: &Inner, position: Position, mask: &CpuSet) -> ForeignChange {
+        let tid = inner.tid();
+        let change = if self.cpu_was_taken(inner, position) {
+            ForeignChange::CpusetOrHotplug
+        } else {
+            ForeignChange::Mask
+        };
+        let left = match change {
+            ForeignChange::Mask => *mask,
+            ForeignChange::CpusetOrHotplug => {
+                mask::give_back(&self.settings.roots, tid, &inner.original).unwrap_or(*mask)
+            }
+        };
+        let _ = inner.leave_as.set(left);
+        inner.end();
+        // Whoever has the lock is about to undo the lever or will see the end.
+        if let Ok(_guard) = inner.slow.try_lock()
+            && let Err(error) = self.undo_lever(inner)
+        {
+            tracing::warn!(%tid, %error, "lever not undone");
+        }
+        inner.retire(&self.settings.roots);
+        change
+    }
+
+    /// Drops a lever that somebody else has changed.
+    fn check_lever(&self, inner: &Inner) {
+        let lever = inner.slot.lever();
+        if lever == Lever::Off || lever::holds(inner.tid(), lever, &inner.original).unwrap_or(true)
+        {
+            return;
+        }
+        if let Ok(_guard) = inner.slow.try_lock()
+            && inner.slot.lever() == lever
+            && let Err(error) = self.undo_lever(inner)
+        {
+            tracing::warn!(tid = %inner.tid(), %error, "lever not undone");
+        }
+    }
+
+    /// Looks whether the thread is still as we left it, without moving it:
+    /// `Ok` if so, else the hold has ended as the error says.
+    pub fn verify(&self, held: &Held) -> Result<(), MoveError> {
+        let inner = &*held.0;
+        let key = inner.original.key;
+        if inner.slot.position().ended() {
+            return Err(MoveError::Over { key });
+        }
+        let seen = observe(inner, None);
+        if !inner.is_alive() {
+            return Err(self.vanished(inner));
+        }
+        match seen.map_err(|source| MoveError::Io { key, source })? {
+            Seen::Ours => {
+                self.check_lever(inner);
+                Ok(())
+            }
+            Seen::Foreign(position, mask) => {
+                let change = self.end_foreign(inner, position, &mask);
+                Err(MoveError::Foreign { key, change, mask })
+            }
+        }
+    }
+
+    /// Has anything about the thread's cpuset or the online CPUs changed since
+    /// it was adopted?
+    #[must_use]
+    pub fn cpus_changed(&self, held: &Held) -> bool {
+        let now = TaskDir::open(&self.settings.roots, held.key().tid)
+            .ok()
+            .and_then(|dir| self.settings.roots.permitted(&dir));
+        now != held.0.permitted
+    }
+}
+
+/// Enters our target. Before anything is done, so that it survives us.
+fn take_off(inner: &Inner, to: VcpuId) -> Result<(), MoveError> {
+    let key = inner.original.key;
+    let mut position = inner.slot.position();
+    loop {
+        if position.ended() {
+            return Err(MoveError::Over { key });
+        }
+        let next = position.take_off(to).ok_or(MoveError::Busy { key })?;
+        match inner.slot.change(position, next) {
+            Ok(()) => return Ok(()),
+            Err(now) => position = now,
+        }
+    }
+}
+
+/// Whose mask a thread has.
+enum Seen {
+    /// The one that we set last, or the owner's if we have set none.
+    Ours,
+    /// Somebody else's, while the position was this.
+    Foreign(Position, CpuSet),
+}
+
+/// Looks at the thread's mask. Other movers may change it meanwhile: a mask is
+/// foreign only if the position stood still while it was read. `own` is our
+/// own flight, which has not set anything yet.
+fn observe(inner: &Inner, own: Option<VcpuId>) -> io::Result<Seen> {
+    let without_own =
+        |position: Position| own.map_or(position, |to| position.land(to, position.at()));
+    let mut before = inner.slot.position();
+    loop {
+        let mask = sched::affinity(inner.tid())?;
+        let after = inner.slot.position();
+        let ours = |position: Position| {
+            let position = without_own(position);
+            position.owns(&mask) || (position.at().is_none() && mask == inner.seen)
+        };
+        // An ended hold is not judged: whoever ended it has seen to the mask.
+        if ours(before) || ours(after) || after.ended() {
+            return Ok(Seen::Ours);
+        }
+        if before == after {
+            return Ok(Seen::Foreign(without_own(before), mask));
+        }
+        before = after;
+    }
+}

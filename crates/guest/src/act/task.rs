@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What `/proc` says about a thread.
+
+use std::fs::File;
+use std::io;
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::path::PathBuf;
+
+use rustix::fs::Mode;
+use rustix::fs::OFlags;
+use units::CpuSet;
+use units::TaskKey;
+use units::Tid;
+
+/// Why a thread's facts could not be had.
+#[derive(Debug, thiserror::Error)]
+pub enum TaskError {
+    /// There is no such thread any more, or its id belongs to another one.
+    #[error("thread {key} is gone")]
+    Gone {
+        /// The thread that was asked for.
+        key: TaskKey,
+    },
+    /// A file of the thread cannot be read.
+    #[error(
+        "cannot read {name} of thread {tid}: {source}; see whether /proc is mounted with hidepid"
+    )]
+    Read {
+        /// The thread.
+        tid: Tid,
+        /// The file below `/proc/<tid>`.
+        name: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file of the thread does not look as it should.
+    #[error("{name} of thread {tid} has no usable {field}")]
+    Format {
+        /// The thread.
+        tid: Tid,
+        /// The file below `/proc/<tid>`.
+        name: &'static str,
+        /// What was looked for.
+        field: &'static str,
+    },
+}
+
+/// Where `/proc` and `/sys` are: a test brings its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Roots {
+    /// Usually `/proc`.
+    pub proc: PathBuf,
+    /// Usually `/sys`.
+    pub sys: PathBuf,
+}
+
+impl Default for Roots {
+    fn default() -> Self {
+        Self {
+            proc: "/proc".into(),
+            sys: "/sys".into(),
+        }
+    }
+}
+
+/// What matters of `/proc/<tid>/stat`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// Thread name.
+    pub comm: String,
+    /// Parent process.
+    pub ppid: u32,
+    /// Process group.
+    pub group: u32,
+    /// Session.
+    pub session: u32,
+    /// `PF_*` of the kernel.
+    pub flags: u32,
+    /// Start, in clock ticks since boot: the second half of a [`TaskKey`].
+    pub start_ticks: u64,
+    /// `SCHED_*`.
+    pub policy: u32,
+}
+
+/// `PF_KTHREAD` of `include/linux/sched.h`; part of the interface of
+/// `/proc/<tid>/stat`, unchanged since 2.6.27.
+const PF_KTHREAD: u32 = 0x0020_0000;
+/// `PF_NO_SETAFFINITY`, likewise, since 3.12: the kernel refuses any change.
+const PF_NO_SETAFFINITY: u32 = 0x0400_0000;
+
+impl Stat {
+    /// Takes a line of `/proc/<tid>/stat` apart. `None` if it is cut short.
+    ///
+    /// The name may contain blanks and parentheses, so the fields are counted
+    /// from the last one. The procfs crate is not used here: it slices past
+    /// the end of a line that is cut short, and a daemon must not panic.
+    #[must_use]
+    pub fn parse(line: &str) -> Option<Self> {
+        let open = line.find('(')?;
+        let close = line.rfind(')')?;
+        let comm = line.get(open + 1..close)?.to_owned();
+        // Field 3, the state, comes first here.
+        let field = |n: usize| line.get(close + 1..)?.split_ascii_whitespace().nth(n - 3);
+        Some(Self {
+            comm,
+            ppid: field(4)?.parse().ok()?,
+            group: field(5)?.parse().ok()?,
+            session: field(6)?.parse().ok()?,
+            flags: field(9)?.parse().ok()?,
+            start_ticks: field(22)?.parse().ok()?,
+            policy: field(41)?.parse().ok()?,
+        })
+    }
+}
+
+/// What is known about a thread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// The thread.
+    pub key: TaskKey,
+    /// Its process.
+    pub tgid: u32,
+    /// The parent of its process.
+    pub ppid: u32,
+    /// Its name.
+    pub comm: String,
+    /// `PF_*` of the kernel.
+    pub flags: u32,
+    /// `SCHED_*`.
+    pub policy: u32,
+    /// Its owner's mask, offline CPUs included.
+    pub mask: CpuSet,
+}
+
+impl Facts {
+    /// Is it a thread of the kernel?
+    #[must_use]
+    pub const fn is_kernel_thread(&self) -> bool {
+        self.flags & PF_KTHREAD != 0
+    }
+
+    /// Does the kernel refuse to change its mask?
+    #[must_use]
+    pub const fn is_immovable(&self) -> bool {
+        self.flags & PF_NO_SETAFFINITY != 0
+    }
+}
+
+/// One thread's directory in `/proc`, kept open. The kernel ties it to that
+/// very thread, so that nothing read through it can come from a later thread
+/// with the same id.
+#[derive(Debug)]
+pub struct TaskDir {
+    tid: Tid,
+    dir: OwnedFd,
+}
+
+impl TaskDir {
+    /// Opens the directory of whatever thread has this id now.
+    pub fn open(roots: &Roots, tid: Tid) -> Result<Self, TaskError> {
+        let path = roots.proc.join(tid.0.to_string());
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = rustix::fs::open(path, flags, Mode::empty())
+            .map_err(|error| read_error(tid, "its directory", error.into()))?;
+        Ok(Self { tid, dir })
+    }
+
+    /// Opens one of the thread's files.
+    pub fn file(&self, name: &'static str) -> Result<File, TaskError> {
+        rustix::fs::openat(
+            self.dir.as_fd(),
+            name,
+            OFlags::RDONLY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )
+        .map(File::from)
+        .map_err(|error| read_error(self.tid, name, error.into()))
+    }
+
+    /// Reads one of the thread's files. Names may be any bytes; what is not
+    /// UTF-8 is replaced.
+    pub fn text(&self, name: &'static str) -> Result<String, TaskError> {
+        let mut bytes = Vec::with_capacity(2048);
+        self.file(name)?
+            .read_to_end(&mut bytes)
+            .map_err(|error| read_error(self.tid, name, error))?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// Reads `stat`.
+    pub fn stat(&self) -> Result<Stat, TaskError> {
+        Stat::parse(&self.text("stat")?).ok_or(TaskError::Format {
+            tid: self.tid,
+            name: "stat",
+            field: "line",
+        })
+    }
+
+    /// Reads everything.
+    pub fn facts(&self) -> Result<Facts, TaskError> {
+        let stat = self.stat()?;
+        let status = self.text("status")?;
+        let field = |name: &'static str| {
+            status
+                .lines()
+                .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+                .map(str::trim)
+                .ok_or(TaskError::Format {
+                    tid: self.tid,
+                    name: "status",
+                    field: name,
+                })
+        };
+        let bad = |field| TaskError::Format {
+            tid: self.tid,
+            name: "status",
+            field,
+        };
+        Ok(Facts {
+            key: TaskKey {
+                tid: self.tid,
+                start_ticks: stat.start_ticks,
+            },
+            tgid: field("Tgid")?.parse().map_err(|_| bad("Tgid"))?,
+            mask: field("Cpus_allowed_list")?
+                .parse()
+                .map_err(|_| bad("Cpus_allowed_list"))?,
+            ppid: stat.ppid,
+            comm: stat.comm,
+            flags: stat.flags,
+            policy: stat.policy,
+        })
+    }
+}
+
+fn read_error(tid: Tid, name: &'static str, source: io::Error) -> TaskError {
+    match source.raw_os_error() {
+        Some(libc::ENOENT | libc::ESRCH) => TaskError::Gone {
+            key: TaskKey {
+                tid,
+                start_ticks: 0,
+            },
+        },
+        _ => TaskError::Read { tid, name, source },
+    }
+}
+
+impl Roots {
+    /// The facts of that thread and of no other.
+    pub fn facts(&self, key: TaskKey) -> Result<(TaskDir, Facts), TaskError> {
+        let gone = |error| match error {
+            TaskError::Gone { .. } => TaskError::Gone { key },
+            other => other,
+        };
+        let dir = TaskDir::open(self, key.tid).map_err(gone)?;
+        let facts = dir.facts().map_err(gone)?;
+        if facts.key == key {
+            Ok((dir, facts))
+        } else {
+            Err(TaskError::Gone { key })
+        }
+    }
+
+    /// The key of whatever thread has this id now.
+    pub fn key(&self, tid: Tid) -> Result<TaskKey, TaskError> {
+        let stat = TaskDir::open(self, tid)?.stat()?;
+        Ok(TaskKey {
+            tid,
+            start_ticks: stat.start_ticks,
+        })
+    }
+
+    /// The CPUs that are online; `None` if the machine does not say.
+    #[must_use]
+    pub fn online(&self) -> Option<CpuSet> {
+        read_set(&self.sys.join("devices/system/cpu/online"))
+    }
+
+    /// The CPUs that the thread's cpuset permits and that are online; `None`
+    /// if neither can be told.
+    ///
+    /// `/proc/<tid>/cpuset` names the cgroup whose cpuset applies; the
+    /// hierarchy is mounted at the usual places of cgroup v2 or v1.
+    #[must_use]
+    pub fn permitted(&self, dir: &TaskDir) -> Option<CpuSet> {
+        let cpuset = dir.text("cpuset").ok().and_then(|path| {
+            let group = path
+                .trim_end_matches('\n')
+                .trim_start_matches('/')
+                .to_owned();
+            let cgroup = self.sys.join("fs/cgroup");
+            read_set(&cgroup.join(&group).join("cpuset.cpus.effective"))
+                .or_else(|| {
+                    let unified = cgroup.join("unified").join(&group);
+                    read_set(&unified.join("cpuset.cpus.effective"))
+                })
+                .or_else(|| {
+                    read_set(
+                        &cgroup
+                            .join("cpuset")
+                            .join(&group)
+                            .join("cpuset.effective_cpus"),
+                    )
+                })
+        });
+        match (cpuset, self.online()) {
+            (Some(cpuset), Some(online)) => Some(cpuset.and(&online)),
+            (cpuset, online) => cpuset.or(online),
+        }
+    }
+
+    /// The id that was given to a new thread last. If it has not changed, no
+    /// thread has been started anywhere since.
+    pub(crate) fn last_tid(&self) -> Option<u32> {
+        let text = std::fs::read_to_string(self.proc.join("loadavg")).ok()?;
+        text.split_ascii_whitespace().nth(4)?.parse().ok()
+    }
+
+    /// This boot's identity, 128 bits.
+    pub(crate) fn boot_id(&self) -> io::Result<[u64; 2]> {
+        let path = self.proc.join("sys/kernel/random/boot_id");
+        let text = std::fs::read_to_string(path)?;
+        let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+        let id = u128::from_str_radix(&digits, 16)
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        Ok([(id >> 64) as u64, id as u64])
+    }
+}
+
+fn read_set(path: &Path) -> Option<CpuSet> {
+    std::fs::read_to_string(path)
+        .ok()?
+        .parse()
+        .ok()
+        .filter(|set: &CpuSet| !set.is_empty())
+}
+
+#[cfg(test)]
+mod tests;
