@@ -1,5 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Experiments on this machine under the freezer, and on real VMs.
+//!
+//! * [`run`]: `vlab run`, a scenario measured from start to end.
+//! * [`load`]: `vlab load`, loads that record every step.
+//! * [`freeze`]: `vlab freeze`, the freezer by hand.
+//! * [`vm`]: virtual machines with stock kernels, for tests.
 
 pub mod freeze;
+pub mod load;
+pub mod run;
 pub mod vm;

@@ -1,2 +1,101 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-fn main() {}
+//! `vlab`: the command line.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::Subcommand;
+use experiment::result::RunResult;
+use experiment::scenario::ScenarioError;
+use vlab::load::compute::ComputeArgs;
+use vlab::load::pulse::PulseArgs;
+use vlab::run::Interrupted;
+use vlab::run::RunArgs;
+
+/// Everything went well.
+const OK: u8 = 0;
+/// Something failed.
+const FAILED: u8 = 1;
+/// The command line or the scenario is wrong; clap uses the same.
+const USAGE: u8 = 2;
+/// This machine lacks what the experiment needs.
+const UNSUPPORTED: u8 = 3;
+/// Ended by Ctrl-C or another signal: 128 + SIGINT, as shells report it.
+const INTERRUPTED: u8 = 130;
+
+const AFTER_HELP: &str = "\
+Try this, as root:
+  vlab run scenarios/demo.toml --quick        does it work here? (about a minute)
+  vlab run scenarios/demo.toml --json d.json  what does vmigrater gain? (under 4 minutes)
+  vlab report d.json                          the same report again
+
+Exit codes: 0 done; 1 something failed; 2 wrong command line or scenario;
+3 this machine lacks something (the message says what); 130 interrupted.";
+
+/// Measures what time sharing of CPUs costs I/O, and what helps.
+#[derive(Debug, Parser)]
+#[command(name = "vlab", version, after_help = AFTER_HELP, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Run(RunArgs),
+    Freeze(vlab::freeze::Args),
+    /// Prints the report of a result that `vlab run --json` wrote.
+    Report {
+        /// The result.
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
+    /// Runs one of the loads by itself.
+    #[command(subcommand)]
+    Load(Load),
+}
+
+#[derive(Debug, Subcommand)]
+enum Load {
+    Compute(ComputeArgs),
+    Pulse(PulseArgs),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    tracing_subscriber::fmt()
+        .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
+        .with_writer(std::io::stderr)
+        .init();
+    match dispatch(cli.command) {
+        Ok(()) => ExitCode::from(OK),
+        Err(error) => {
+            eprintln!("vlab: {error:#}");
+            ExitCode::from(code_of(&error))
+        }
+    }
+}
+
+fn dispatch(command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::Run(args) => print!("{}", vlab::run::run(&args)?),
+        Command::Freeze(args) => vlab::freeze::run(args)?,
+        Command::Report { file } => print!("{}", experiment::report::text(&RunResult::load(&file)?)),
+        Command::Load(Load::Compute(args)) => vlab::load::compute::run(&args)?,
+        Command::Load(Load::Pulse(args)) => vlab::load::pulse::run(&args)?,
+    }
+    Ok(())
+}
+
+fn code_of(error: &anyhow::Error) -> u8 {
+    if error.is::<Interrupted>() {
+        INTERRUPTED
+    } else if error.chain().any(|cause| cause.is::<freezer::Unsupported>()) {
+        UNSUPPORTED
+    } else if error.chain().any(|cause| cause.is::<ScenarioError>()) {
+        USAGE
+    } else {
+        FAILED
+    }
+}

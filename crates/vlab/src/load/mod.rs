@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `vlab load`: loads whose every step is recorded with its instant.
+//!
+//! A measured window is cut out of the records *afterwards*: the process that
+//! runs the experiment says from when to when, on `CLOCK_MONOTONIC`, and gets
+//! exactly that. Telling a load "start counting now" would not do: under the
+//! freezer the message may arrive 77 ms late.
+//!
+//! Protocol: one line of JSON with the thread ids when the load runs
+//! ([`Ready`]); then it waits for one line with two numbers, `FROM TO` in
+//! nanoseconds, prints one line of JSON for that window and ends. End of input
+//! ends it at once, so a load cannot outlive whoever started it.
+
+pub mod compute;
+pub mod fio;
+pub mod pulse;
+
+use std::io;
+use std::io::BufRead;
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use anyhow::Context;
+use serde::Deserialize;
+use serde::Serialize;
+use units::Ns;
+use units::Time;
+
+/// What a load says when all its threads run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ready {
+    /// Ids of its working threads.
+    pub tids: Vec<u32>,
+}
+
+/// A measured window on `CLOCK_MONOTONIC`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// Its first instant.
+    pub from: Time,
+    /// The instant after it.
+    pub to: Time,
+}
+
+impl Window {
+    /// Its length.
+    #[must_use]
+    pub fn length(&self) -> Ns {
+        self.to.since(self.from)
+    }
+
+    /// Does it contain the instant?
+    #[must_use]
+    pub fn contains(&self, at: Time) -> bool {
+        self.from <= at && at < self.to
+    }
+
+    /// The request line of the protocol.
+    #[must_use]
+    pub fn to_line(&self) -> String {
+        format!("{} {}\n", self.from.0, self.to.0)
+    }
+
+    fn from_line(line: &str) -> anyhow::Result<Self> {
+        let numbers: Result<Vec<u64>, _> = line.split_whitespace().map(str::parse).collect();
+        match numbers.as_deref() {
+            Ok([from, to]) if from < to => Ok(Self { from: Time(*from), to: Time(*to) }),
+            _ => anyhow::bail!("`{}` is not a window; write FROM TO in nanoseconds of CLOCK_MONOTONIC", line.trim()),
+        }
+    }
+}
+
+/// `CLOCK_MONOTONIC`, now.
+#[must_use]
+pub fn now() -> Time {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    // Never negative: the clock counts from boot.
+    Time(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
+}
+
+/// What the threads of a load share with the thread that talks.
+#[derive(Debug, Default)]
+pub(crate) struct Control {
+    stop: AtomicBool,
+    running: AtomicU32,
+}
+
+impl Control {
+    /// A thread has begun its work.
+    pub(crate) fn has_started(&self) {
+        self.running.fetch_add(1, Ordering::Release);
+    }
+
+    /// Should the threads end?
+    pub(crate) fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+}
+
+/// A thread of a load: its id as soon as it has one, its records at its end.
+pub(crate) type Worker<R> = std::thread::JoinHandle<anyhow::Result<R>>;
+
+/// Runs the protocol around threads that are already spawned: waits until all
+/// have started, announces them, waits for the window (or lets `seconds` pass),
+/// stops them and returns the window with their records.
+pub(crate) fn serve<R>(
+    control: &Arc<Control>,
+    tids: &std::sync::mpsc::Receiver<u32>,
+    workers: Vec<Worker<R>>,
+    seconds: Option<f64>,
+) -> anyhow::Result<Option<(Window, Vec<R>)>> {
+    let tids: Vec<u32> = tids.iter().take(workers.len()).collect();
+    if tids.len() < workers.len() {
+        // A thread ended before it could say its id: its error says why.
+        control.stop.store(true, Ordering::Relaxed);
+        for worker in workers {
+            join(worker)?;
+        }
+        anyhow::bail!("a load thread ended before it started to work");
+    }
+    while (control.running.load(Ordering::Acquire) as usize) < workers.len() && !workers.iter().any(Worker::is_finished) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let start = now();
+    let window = match seconds {
+        Some(seconds) => {
+            std::thread::sleep(Duration::from_secs_f64(seconds));
+            Some(Window { from: start, to: now() })
+        }
+        None => {
+            say(&Ready { tids })?;
+            let mut line = String::new();
+            io::stdin().lock().read_line(&mut line).context("cannot read the window from standard input")?;
+            if line.is_empty() { None } else { Some(Window::from_line(&line)?) }
+        }
+    };
+    control.stop.store(true, Ordering::Relaxed);
+    let records: anyhow::Result<Vec<R>> = workers.into_iter().map(join).collect();
+    let records = records?;
+    Ok(window.map(|window| (window, records)))
+}
+
+fn join<R>(worker: Worker<R>) -> anyhow::Result<R> {
+    worker.join().map_err(|_| anyhow::anyhow!("a load thread panicked"))?
+}
+
+/// Prints one line of JSON.
+pub(crate) fn say(value: &impl Serialize) -> anyhow::Result<()> {
+    let mut line = serde_json::to_string(value)?;
+    line.push('\n');
+    let mut out = io::stdout().lock();
+    out.write_all(line.as_bytes())
+        .and_then(|()| out.flush())
+        .context("cannot write to standard output")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_survives_its_line() {
+        let window = Window { from: Time(5), to: Time(9) };
+        assert_eq!(Window::from_line(&window.to_line()).unwrap(), window);
+        assert_eq!(window.length(), Ns(4));
+        assert!(window.contains(Time(5)) && !window.contains(Time(9)));
+    }
+
+    #[test]
+    fn a_bad_window_is_named() {
+        for line in ["", "5", "9 5", "a b", "1 2 3"] {
+            assert!(Window::from_line(line).is_err(), "{line}");
+        }
+    }
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What an arm does to a phase.
+
+use std::path::Path;
+
+use anyhow::Context;
+use experiment::result::Daemon as Figures;
+use experiment::scenario::Arm;
+use experiment::scenario::ArmKind;
+use rustix::process::Signal;
+use units::Time;
+
+use super::daemon::Daemon;
+use super::daemon::Options;
+use super::daemon::Reading;
+use super::interrupt::Interrupt;
+use super::process::Process;
+
+/// A running arm.
+#[derive(Debug)]
+pub(super) enum Running {
+    /// Nothing runs: vanilla, a priority that was set, a baseline.
+    Nothing,
+    /// The daemon, and what it said when the window opened.
+    Daemon(Box<Daemon>, Option<Box<Reading>>),
+    /// Somebody else's command.
+    Command(Process),
+}
+
+/// What arms need to know of a run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Setting<'a> {
+    /// The daemon's program.
+    pub(super) vmigrater: &'a Path,
+    /// A directory of ours.
+    pub(super) scratch: &'a Path,
+}
+
+/// Gives the I/O threads the priority that the arm asks for. Before anything is
+/// frozen, so that all arms begin alike.
+pub(super) fn set_priorities(arm: &Arm, tids: &[u32]) -> anyhow::Result<()> {
+    for &tid in tids {
+        match arm.kind {
+            ArmKind::Fifo => set_fifo(tid).with_context(|| {
+                format!("cannot make thread {tid} SCHED_FIFO; run as root, in a cgroup with real-time run time")
+            })?,
+            ArmKind::Nice => {
+                let pid = rustix::process::Pid::from_raw(tid.cast_signed());
+                rustix::process::setpriority_process(pid, -20)
+                    .with_context(|| format!("cannot set nice -20 for thread {tid}; run as root"))?;
+            }
+            ArmKind::Vanilla | ArmKind::Vmigrater { .. } | ArmKind::Command { .. } => {}
+        }
+    }
+    Ok(())
+}
+
+fn set_fifo(tid: u32) -> std::io::Result<()> {
+    let parameter = libc::sched_param { sched_priority: 1 };
+    // SAFETY: the call reads one structure, which lives until it returns.
+    let failed = unsafe { libc::sched_setscheduler(tid.cast_signed(), libc::SCHED_FIFO, &raw const parameter) } != 0;
+    if failed { Err(std::io::Error::last_os_error()) } else { Ok(()) }
+}
+
+impl Running {
+    /// Starts what the arm runs and waits until it is ready.
+    pub(super) fn start(
+        arm: &Arm,
+        tids: &[u32],
+        steal_map_id: u32,
+        context: Setting<'_>,
+        interrupt: &Interrupt,
+    ) -> anyhow::Result<Self> {
+        match &arm.kind {
+            ArmKind::Vanilla | ArmKind::Fifo | ArmKind::Nice => Ok(Self::Nothing),
+            ArmKind::Vmigrater { dry_run, profile, config } => {
+                let options = Options {
+                    program: context.vmigrater,
+                    dry_run: *dry_run,
+                    profile: profile.as_deref(),
+                    config: config.as_deref(),
+                    steal_map_id,
+                    scratch: context.scratch,
+                };
+                Ok(Self::Daemon(Box::new(Daemon::start(&options, interrupt)?), None))
+            }
+            ArmKind::Command { command } => {
+                let list: Vec<String> = tids.iter().map(u32::to_string).collect();
+                let mut words = command.iter().map(|word| word.replace("{tids}", &list.join(",")));
+                let program = words.next().context("the arm's command is empty")?;
+                let arguments: Vec<String> = words.collect();
+                Ok(Self::Command(Process::spawn(&arm.name, program.as_ref(), &arguments, Signal::TERM)?))
+            }
+        }
+    }
+
+    /// The window is about to open.
+    pub(super) fn window_opens(&mut self) -> anyhow::Result<()> {
+        if let Self::Daemon(daemon, first) = self {
+            *first = Some(Box::new(daemon.read()?));
+        }
+        Ok(())
+    }
+
+    /// The window has closed and nothing is frozen any more.
+    pub(super) fn window_closed(&mut self, at: Time) -> anyhow::Result<Option<Figures>> {
+        match self {
+            Self::Daemon(daemon, Some(first)) => Ok(Some(first.until(&daemon.read()?, at))),
+            Self::Command(process) => {
+                let ended = process.has_ended()?;
+                anyhow::ensure!(
+                    ended.is_none_or(|status| status.success()),
+                    "the arm's command failed within the window{}",
+                    process.last_words()
+                );
+                Ok(None)
+            }
+            Self::Nothing | Self::Daemon(_, None) => Ok(None),
+        }
+    }
+
+    /// Ends it.
+    pub(super) fn end(self, interrupt: &Interrupt) -> anyhow::Result<()> {
+        match self {
+            Self::Nothing => Ok(()),
+            Self::Daemon(daemon, _) => daemon.end(interrupt),
+            // A command that is ended by our signal has not failed.
+            Self::Command(process) => process.end(interrupt).map(drop),
+        }
+    }
+}

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One phase: start the loads, share the CPUs, warm up, measure, stop.
+
+use std::path::Path;
+
+use anyhow::Context;
+use experiment::result::Host;
+use experiment::result::Phase;
+use experiment::scenario::ArmKind;
+use experiment::scenario::LoadKind;
+use experiment::scenario::Scenario;
+use freezer::Freezer;
+use freezer::Plan;
+use freezer::plan::Lane;
+use freezer::plan::MAX_ON;
+use freezer::plan::MIN_OFF;
+use freezer::trace::Span;
+use freezer::trace::Trace;
+use units::CpuSet;
+use units::Ns;
+use units::Time;
+
+use super::arm::Running;
+use super::arm::Setting;
+use super::arm::set_priorities;
+use super::disk::DiskUnder;
+use super::interrupt::Interrupt;
+use super::io_load::ComputeLoad;
+use super::io_load::DataFiles;
+use super::io_load::IoLoad;
+use super::schedule::Step;
+use crate::load::Window;
+use crate::load::now;
+
+/// A warm-up has at least so many periods: what predicts slices must have seen
+/// some, and with many VMs half a second has only a few.
+const WARMUP_PERIODS: u64 = 10;
+
+/// Added to the planned length of a phase before the freezer ends it by itself.
+const GRACE: Ns = Ns::from_secs(60);
+
+/// First guess of the time that an arm's program needs to get ready.
+const FIRST_LEAD: Ns = Ns::from_ms(1500);
+
+/// What all phases of a run share.
+#[derive(Debug)]
+pub(super) struct Bench<'a> {
+    pub(super) scenario: &'a Scenario,
+    pub(super) interrupt: &'a Interrupt,
+    pub(super) cpus: CpuSet,
+    pub(super) files: DataFiles,
+    pub(super) disk: Option<DiskUnder>,
+    pub(super) scratch: &'a Path,
+    pub(super) vmigrater: &'a Path,
+    pub(super) started: Time,
+    /// How long arms' programs have needed to get ready, at most.
+    pub(super) lead: Option<Ns>,
+}
+
+/// The plan for a number of VMs; the first gaps come later by `lead`.
+pub(super) fn plan(scenario: &Scenario, vms: u32, cpus: &CpuSet, lead: Ns) -> anyhow::Result<Plan> {
+    let slice = scenario.sharing.slice;
+    let plan = match vms {
+        // Nothing is taken away, but the steal page is there to be watched: the
+        // shortest gap after the longest slice.
+        1 => Plan::fixed(MAX_ON, MIN_OFF, 0, cpus),
+        _ => Plan::fixed(slice, slice * u64::from(vms - 1), scenario.sharing.sweep_permille, cpus),
+    };
+    let plan = plan.with_context(|| format!("{vms} VMs per pCPU with slices of {slice} cannot be frozen"))?;
+    let lanes = plan.lanes().iter().map(|lane| Lane {
+        first_on: if vms == 1 { MAX_ON } else { lane.first_on + lead },
+        ..lane.clone()
+    });
+    Ok(Plan::new(lanes.collect())?)
+}
+
+impl Bench<'_> {
+    /// Measures one phase. Whatever it started has ended when it returns.
+    pub(super) fn measure(&mut self, step: &Step<'_>) -> anyhow::Result<Phase> {
+        let compute = step
+            .compute
+            .then(|| ComputeLoad::start(&self.cpus, self.scenario.compute.threads_per_cpu, self.interrupt))
+            .transpose()?;
+        let io = match step.load {
+            Some(load) => IoLoad::start(load, &self.files, self.scratch, self.interrupt)?,
+            None => IoLoad::Idle,
+        };
+        let (mut freezer, mut running, warm_from) = match step.arm {
+            Some(arm) => {
+                set_priorities(arm, io.tids())?;
+                self.share(step, &io)?
+            }
+            None => (None, Running::Nothing, now()),
+        };
+        self.interrupt.sleep_until(warm_from + self.warmup(step.vms_per_pcpu))?;
+        running.window_opens()?;
+
+        let is_disk = step.load.is_some_and(|load| matches!(load.kind, LoadKind::Disk { .. }));
+        let disk = self.disk.as_ref().filter(|_| is_disk);
+        let before = disk.map(DiskUnder::completions).transpose()?;
+        let from = now();
+        self.interrupt.sleep_until(from + self.scenario.measure.window)?;
+        let window = Window { from, to: now() };
+        let after = disk.map(DiskUnder::completions).transpose()?;
+        if let Some(freezer) = &mut freezer {
+            freezer.stop();
+        }
+
+        let daemon = running.window_closed(window.to)?;
+        running.end(self.interrupt)?;
+        let host = freezer.as_ref().map_or_else(|| always_on(&self.cpus), |freezer| host(freezer, window, &self.cpus))?;
+        drop(freezer);
+        let io = io.finish(window, self.interrupt)?;
+        let compute_per_s = compute.map_or(Ok(Vec::new()), |load| load.finish(window, self.interrupt))?;
+        let completions = match (before, after) {
+            (Some(before), Some(after)) => after.iter().zip(&before).map(|(after, before)| after - before).collect(),
+            _ => Vec::new(),
+        };
+        Ok(Phase {
+            load: step.load.map_or(String::new(), |load| load.name.clone()),
+            arm: step.name.to_owned(),
+            vms_per_pcpu: step.vms_per_pcpu,
+            round: step.round,
+            at: window.from.since(self.started),
+            window: window.length(),
+            io,
+            compute_per_s,
+            host,
+            completions,
+            daemon,
+        })
+    }
+
+    /// How long a phase with so many VMs warms up.
+    pub(super) fn warmup(&self, vms: u32) -> Ns {
+        let periods = if vms > 1 { self.scenario.sharing.slice * u64::from(vms) * WARMUP_PERIODS } else { Ns::ZERO };
+        self.scenario.measure.warmup.max(periods)
+    }
+
+    /// Starts the freezer and the arm's program, and says from when on the
+    /// CPUs are shared and the program is ready.
+    ///
+    /// The freezer goes first, since the daemon needs the id of its steal page
+    /// and must see the timer interrupt after it. But a program that starts
+    /// while its CPUs are frozen starts late, so the first gap waits for it.
+    fn share(&mut self, step: &Step<'_>, io: &IoLoad) -> anyhow::Result<(Option<Freezer>, Running, Time)> {
+        let Some(arm) = step.arm else { return Ok((None, Running::Nothing, now())) };
+        let has_program = matches!(arm.kind, ArmKind::Vmigrater { .. } | ArmKind::Command { .. });
+        let lead = if has_program { self.lead.unwrap_or(FIRST_LEAD) } else { Ns::ZERO };
+        let plan = plan(self.scenario, step.vms_per_pcpu, &self.cpus, lead)?;
+        let length = lead + self.warmup(step.vms_per_pcpu) + self.scenario.measure.window + GRACE;
+        let freezer = Freezer::start(&plan, &freezer::Options::new(length))?;
+        let started = freezer.span().from;
+        let map = freezer.steal_map_id().context("the freezer's steal page has no id")?;
+        let setting = Setting { vmigrater: self.vmigrater, scratch: self.scratch };
+        let running = Running::start(arm, io.tids(), map, setting, self.interrupt)?;
+        let ready = now();
+        if has_program {
+            // Half as much again, since starting takes longer on a bad day.
+            let needed = ready.since(started).scaled(3, 2) + Ns::from_ms(20);
+            self.lead = Some(self.lead.unwrap_or(Ns::ZERO).max(needed).min(Ns::from_secs(9)));
+        }
+        Ok((Some(freezer), running, ready.max(started + lead)))
+    }
+}
+
+/// What the freezer did in the window.
+fn host(freezer: &Freezer, window: Window, cpus: &CpuSet) -> anyhow::Result<Host> {
+    let dropped: u64 = freezer.counters().iter().map(|counters| counters.dropped).sum();
+    anyhow::ensure!(dropped == 0, "the freezer's log lost {dropped} gaps; use a shorter window");
+    let trace = Trace::new(freezer.log(), Span { from: window.from, to: window.to });
+    let share = |time: Ns| time.0 as f64 / window.length().0.max(1) as f64;
+    Ok(Host {
+        on_share: cpus.iter().map(|cpu| share(trace.on_time(cpu))).collect(),
+        union_share: share(trace.any_on_time(cpus)),
+        slices: cpus.iter().map(|cpu| trace.gaps(cpu).len() as u64).sum(),
+    })
+}
+
+/// Nothing was frozen.
+fn always_on(cpus: &CpuSet) -> anyhow::Result<Host> {
+    Ok(Host { on_share: cpus.iter().map(|_| 1.0).collect(), union_share: 1.0, slices: 0 })
+}

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Children that cannot survive the run.
+//!
+//! Each child leads a process group of its own, so that Ctrl-C at the terminal
+//! reaches only us (we end the children in order), and so that its children end
+//! with it. If we die without a chance to clean up, the kernel sends the child
+//! the signal that ends it.
+
+use std::fs::File;
+use std::io;
+use std::io::Read;
+use std::io::Seek;
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::process::Child;
+use std::process::Command;
+use std::process::ExitStatus;
+use std::process::Stdio;
+
+use anyhow::Context;
+use rustix::process::Pid;
+use rustix::process::Signal;
+use units::Ns;
+use units::Time;
+
+use super::interrupt::Interrupt;
+use super::interrupt::Waited;
+use crate::load::now;
+
+/// How long a child may take to end after it was asked to.
+const PATIENCE: Ns = Ns::from_secs(10);
+
+/// A child with its process group.
+#[derive(Debug)]
+pub(super) struct Process {
+    name: String,
+    child: Child,
+    group: Pid,
+    end: Signal,
+    errors: File,
+    buffer: Vec<u8>,
+    reaped: bool,
+}
+
+impl Process {
+    /// Starts one. `end` is the signal that asks it to end.
+    ///
+    /// Must be called on the thread that lives as long as the run: the kernel
+    /// takes the end of that *thread* for the parent's death.
+    pub(super) fn spawn(name: &str, program: &std::ffi::OsStr, arguments: &[String], end: Signal) -> anyhow::Result<Self> {
+        let errors = unnamed_file().context("cannot make a file for a child's messages")?;
+        let mut command = Command::new(program);
+        command
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(errors.try_clone()?)
+            .process_group(0);
+        // SAFETY: between fork and exec only one system call is made, which
+        // allocates nothing and takes no lock.
+        unsafe {
+            command.pre_exec(move || Ok(rustix::process::set_parent_process_death_signal(Some(end))?));
+        }
+        let child = command
+            .spawn()
+            .with_context(|| format!("cannot start {}", program.to_string_lossy()))?;
+        let group = Pid::from_child(&child);
+        Ok(Self { name: name.to_owned(), child, group, end, errors, buffer: Vec::new(), reaped: false })
+    }
+
+    /// Its process id, which is also its group's.
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Has it ended by itself?
+    pub(super) fn has_ended(&mut self) -> io::Result<Option<ExitStatus>> {
+        let status = self.child.try_wait()?;
+        self.reaped |= status.is_some();
+        Ok(status)
+    }
+
+    /// Sends it a line.
+    pub(super) fn write_line(&mut self, line: &str) -> anyhow::Result<()> {
+        let stdin = self.child.stdin.as_mut().context("a child's input is closed")?;
+        stdin.write_all(line.as_bytes()).with_context(|| format!("cannot talk to {}", self.name))
+    }
+
+    /// The next line that it prints.
+    pub(super) fn read_line(&mut self, interrupt: &Interrupt, until: Time) -> anyhow::Result<String> {
+        loop {
+            if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.buffer.drain(..=end).collect();
+                return Ok(String::from_utf8_lossy(&line).trim_end().to_owned());
+            }
+            if self.read_some(interrupt, until)? == 0 {
+                anyhow::bail!("{} ended without an answer{}", self.name, self.last_words());
+            }
+        }
+    }
+
+    /// Everything that it prints until it closes its output.
+    pub(super) fn read_to_end(&mut self, interrupt: &Interrupt, until: Time) -> anyhow::Result<String> {
+        while self.read_some(interrupt, until)? > 0 {}
+        Ok(String::from_utf8_lossy(&std::mem::take(&mut self.buffer)).into_owned())
+    }
+
+    fn read_some(&mut self, interrupt: &Interrupt, until: Time) -> anyhow::Result<usize> {
+        let stdout = self.child.stdout.as_mut().context("a child's output is closed")?;
+        if interrupt.wait_readable(&*stdout, until)? == Waited::Elapsed {
+            anyhow::bail!("{} does not answer{}", self.name, self.last_words());
+        }
+        let mut chunk = [0; 4096];
+        let n = stdout.read(&mut chunk).with_context(|| format!("cannot read from {}", self.name))?;
+        self.buffer.extend_from_slice(&chunk[..n]);
+        Ok(n)
+    }
+
+    /// Asks it to end, without waiting.
+    pub(super) fn ask_to_end(&self) {
+        if !self.reaped {
+            // It may have ended already.
+            let _ = rustix::process::kill_process(self.group, self.end);
+        }
+    }
+
+    /// Asks it to end and waits; what is left of its group is killed.
+    pub(super) fn end(mut self, interrupt: &Interrupt) -> anyhow::Result<ExitStatus> {
+        self.ask_to_end();
+        let give_up = now() + PATIENCE;
+        loop {
+            if let Some(status) = self.has_ended()? {
+                return Ok(status);
+            }
+            anyhow::ensure!(now() < give_up, "{} does not end when asked to{}", self.name, self.last_words());
+            interrupt.sleep(Ns::from_ms(2))?;
+        }
+    }
+
+    /// The last line of its error messages, for ours.
+    pub(super) fn last_words(&self) -> String {
+        let read = || -> io::Result<String> {
+            let mut errors = self.errors.try_clone()?;
+            errors.rewind()?;
+            let mut text = String::new();
+            errors.read_to_string(&mut text)?;
+            Ok(text)
+        };
+        let text = read().unwrap_or_default();
+        let last: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+        match last.as_slice() {
+            [] => String::new(),
+            lines => format!("; its last words: {}", lines[lines.len().saturating_sub(3)..].join(" / ")),
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Politely first, since a daemon has to put things back; then the whole
+        // group. A reaped leader's id may be another process's by now, so its
+        // group is only touched while it is still ours.
+        if !self.reaped {
+            self.ask_to_end();
+            let give_up = now() + PATIENCE;
+            while !self.reaped && now() < give_up {
+                match self.has_ended() {
+                    Ok(Some(_)) | Err(_) => break,
+                    Ok(None) => std::thread::sleep(std::time::Duration::from_millis(2)),
+                }
+            }
+        }
+        if !self.reaped {
+            let _ = rustix::process::kill_process_group(self.group, Signal::KILL);
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// A file without a name in memory.
+fn unnamed_file() -> io::Result<File> {
+    let fd = rustix::fs::memfd_create("vlab-child-errors", rustix::fs::MemfdFlags::CLOEXEC)?;
+    Ok(File::from(fd))
+}

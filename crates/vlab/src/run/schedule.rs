@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The order in which phases are measured. Pure.
+//!
+//! Baselines first and last, so that a machine that changes under the run is
+//! noticed. In between, all arms of a round, a load and a number of VMs follow
+//! each other directly: what is compared is close in time.
+
+use experiment::result::ALONE;
+use experiment::result::COMPUTE_ONLY;
+use experiment::result::SOLO;
+use experiment::scenario::Arm;
+use experiment::scenario::ArmKind;
+use experiment::scenario::Load;
+use experiment::scenario::LoadKind;
+use experiment::scenario::Scenario;
+
+/// One phase to be measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Step<'a> {
+    /// The I/O load; `None` for compute only.
+    pub(super) load: Option<&'a Load>,
+    /// What is done; `None` for a baseline, where nothing is frozen either.
+    pub(super) arm: Option<&'a Arm>,
+    /// Its name in the result.
+    pub(super) name: &'a str,
+    /// VMs per pCPU.
+    pub(super) vms_per_pcpu: u32,
+    /// Round, or 0 and 1 for a baseline.
+    pub(super) round: u32,
+    /// Compute beside it?
+    pub(super) compute: bool,
+}
+
+/// All phases of a scenario, in order.
+pub(super) fn steps(scenario: &Scenario) -> Vec<Step<'_>> {
+    let compute = scenario.compute.threads_per_cpu > 0;
+    let baseline = |name: &'static str, load, round| Step {
+        load,
+        arm: None,
+        name,
+        vms_per_pcpu: 1,
+        round,
+        compute: compute && name != ALONE,
+    };
+    let loads = || scenario.loads.iter().filter(|load| load.kind != LoadKind::Idle);
+    let mut steps = Vec::new();
+    if compute {
+        steps.push(baseline(COMPUTE_ONLY, None, 0));
+        steps.extend(loads().map(|load| baseline(ALONE, Some(load), 0)));
+    }
+    steps.extend(loads().map(|load| baseline(SOLO, Some(load), 0)));
+    for round in 0..scenario.measure.rounds {
+        for load in &scenario.loads {
+            for &vms_per_pcpu in &scenario.sharing.vms_per_pcpu {
+                steps.extend(scenario.order_of_round(round).into_iter().map(|arm| Step {
+                    load: Some(load),
+                    arm: Some(arm),
+                    name: &arm.name,
+                    vms_per_pcpu,
+                    round,
+                    compute,
+                }));
+            }
+        }
+    }
+    steps.extend(loads().map(|load| baseline(SOLO, Some(load), 1)));
+    if compute {
+        steps.push(baseline(COMPUTE_ONLY, None, 1));
+    }
+    steps
+}
+
+/// Does any step start the daemon?
+pub(super) fn needs_daemon(scenario: &Scenario) -> bool {
+    scenario.arms.iter().any(|arm| matches!(arm.kind, ArmKind::Vmigrater { .. }))
+}
+
+/// Does any load read a disk?
+pub(super) fn needs_disk(scenario: &Scenario) -> bool {
+    scenario.loads.iter().any(|load| matches!(load.kind, LoadKind::Disk { .. }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scenario(compute: u32) -> Scenario {
+        let text = format!(
+            r#"
+            name = "s"
+            title = "s"
+            topology = {{ cpus = 2 }}
+            sharing = {{ vms_per_pcpu = [2, 4], slice = "11 ms" }}
+            measure = {{ rounds = 2 }}
+            compute = {{ threads_per_cpu = {compute} }}
+            load = [{{ name = "a", kind = "pulse" }}, {{ name = "none", kind = "idle" }}]
+            arm = [{{ name = "vanilla" }}, {{ name = "fifo", rounds = 1 }}]
+            "#
+        );
+        Scenario::parse(&text, "s.toml").unwrap()
+    }
+
+    #[test]
+    fn baselines_frame_the_rounds() {
+        let scenario = scenario(1);
+        let names: Vec<&str> = steps(&scenario).iter().map(|step| step.name).collect();
+        assert_eq!(names[..3], ["compute-only", "alone", "solo"]);
+        assert_eq!(names[names.len() - 2..], ["solo", "compute-only"]);
+        // 2 loads, 2 numbers of VMs, vanilla twice and fifo once.
+        assert_eq!(names.len(), 5 + 2 * 2 * 3);
+    }
+
+    #[test]
+    fn without_compute_there_is_one_kind_of_baseline() {
+        let scenario = scenario(0);
+        let steps = steps(&scenario);
+        assert_eq!(steps[0].name, "solo");
+        assert!(steps.iter().all(|step| !step.compute && step.name != "alone"));
+    }
+}
