@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `docs/configuration.md`, written from the knobs; a test compares the file.
+
+use std::fmt::Write;
+
+use super::DEFAULT_FILE;
+use super::Profile;
+use super::knobs::KNOBS;
+use super::knobs::Knob;
+use crate::exit::Exit;
+
+/// The whole page.
+pub(crate) fn markdown() -> String {
+    let mut text = String::from(INTRODUCTION);
+    text = text.replace("DEFAULT_FILE", DEFAULT_FILE);
+    let (ours, published) = (Profile::Default.settings(), Profile::Published.settings());
+    let mut section = None;
+    for knob in KNOBS {
+        let table = knob.key.rsplit_once('.').map_or("", |(table, _)| table);
+        if section != Some(table) {
+            let title = if table.is_empty() {
+                "Top level".to_owned()
+            } else {
+                format!("`[{table}]`")
+            };
+            let _ = writeln!(text, "\n### {title}\n");
+            let _ = writeln!(text, "| key | takes | default | published | what it does |");
+            let _ = writeln!(text, "|---|---|---|---|---|");
+            section = Some(table);
+        }
+        let shown = |value: Option<String>| value.unwrap_or_else(|| "not set".into());
+        let _ = writeln!(
+            text,
+            "| `{}` | {} | {} | {} | {} |",
+            knob.key,
+            knob.expected(),
+            shown(knob.value(&ours)),
+            shown(knob.value(&published)),
+            escape(knob),
+        );
+    }
+    text.push_str(TASKS);
+    text.push_str("\n## Exit codes\n\n| code | meaning |\n|---|---|\n");
+    for (exit, meaning) in Exit::ALL {
+        let _ = writeln!(text, "| {} | {meaning} |", exit as u8);
+    }
+    text.push_str(PERMISSIONS);
+    text
+}
+
+/// A bar would end the table cell.
+fn escape(knob: &Knob) -> String {
+    knob.help.replace('|', "\\|")
+}
+
+const INTRODUCTION: &str = "\
+# Configuration of vmigrater
+
+<!-- Written by `vmigrater config-reference`; a test compares. Edit the knobs, not this file. -->
+
+`vmigrater run` reads `DEFAULT_FILE` if it exists, or the file that `--config` names, which then must
+exist. An empty file means the defaults. Flags override the file. Unknown keys and values out of range are
+errors that name the line. `vmigrater run --show-config` prints what is in force, as a file that can be
+read back. A running daemon does not read its configuration again: `systemctl restart vmigrater` restores every
+task, then starts with the new values; SIGHUP is ignored.
+
+Durations carry their unit (`\"300 us\"`, `\"5 ms\"`, `\"1.5 s\"`), shares are percentages (`\"30 %\"`).
+
+`profile` selects the values underneath: `\"default\"`, ours, or `\"published\"`, those of the published system
+where it states one (paragraph ids such as V7 are those of `docs/sources.md`); every key overrides its profile.
+
+## Keys
+";
+
+const TASKS: &str = "
+### `[[tasks]]`
+
+One section per rule, the first match wins. `comm` is the beginning of a thread name (`/proc/TID/comm`, at most 15
+bytes). `priority` (-1000 to 1000, default 0) makes its threads go first when vCPUs are scarce (V18); `ignore = true`
+leaves them alone altogether.
+
+```toml
+[[tasks]]
+comm = \"postgres\"
+priority = 10
+
+[[tasks]]
+comm = \"backup\"
+ignore = true
+```
+";
+
+const PERMISSIONS: &str = "";

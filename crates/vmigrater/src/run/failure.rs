@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! From the libraries' errors to one line with its exit code.
+
+use std::error::Error;
+use std::io;
+
+use guest::act;
+use guest::act::journal::JournalError;
+use guest::engine::StartError;
+use guest::sense::SenseError;
+
+use crate::control::ServerError;
+use crate::exit::Exit;
+use crate::exit::Failure;
+use crate::lock::LockError;
+
+/// What to do about a missing permission, wherever it shows.
+const ASK_ROOT: &str = "run as root, or with CAP_BPF, CAP_PERFMON and CAP_SYS_NICE and --socket, --journal \
+                        and --lock in a directory of your own";
+
+/// Why the engine does not start.
+pub(crate) fn start_failure(error: &StartError) -> Failure {
+    match error {
+        StartError::Sense(error) => sense_failure(error),
+        StartError::Act(act::hold::StartError::Journal(error)) => journal_failure(error),
+        StartError::Act(_) => Failure::new(Exit::Runtime, chain(error), "see `vmigrater doctor`"),
+        StartError::Thread(_) => Failure::new(
+            Exit::Runtime,
+            chain(error),
+            "raise the limits of threads and open files",
+        ),
+    }
+}
+
+/// Why it cannot sense. Messages that say what to do get nothing added.
+pub(crate) fn sense_failure(error: &SenseError) -> Failure {
+    let (exit, fix) = match error {
+        SenseError::NoBtf | SenseError::TooManyVcpus { .. } | SenseError::NoStealPage { .. } => {
+            (Exit::Kernel, "")
+        }
+        SenseError::Permission => (Exit::Permission, ""),
+        SenseError::Bpf { .. } => (
+            Exit::Kernel,
+            "`vmigrater doctor` says what this kernel lacks",
+        ),
+        SenseError::StealMap { .. } => (Exit::Usage, "take an id from `bpftool map`, as root"),
+        SenseError::System { source, .. } => (of_io(source), "see `vmigrater doctor`"),
+    };
+    Failure::new(exit, chain(error), fix)
+}
+
+/// Why there is no journal; without one nothing is changed.
+pub(crate) fn journal_failure(error: &JournalError) -> Failure {
+    let (exit, fix) = match error {
+        JournalError::Owned { .. } => (Exit::Busy, ""),
+        JournalError::NoSpace { .. }
+        | JournalError::Foreign { .. }
+        | JournalError::BootId { .. } => (Exit::Runtime, ""),
+        JournalError::Missing { .. } => (Exit::Runtime, "check --journal"),
+        JournalError::Io { source, .. } => match of_io(source) {
+            Exit::Permission => (Exit::Permission, ASK_ROOT),
+            other => (other, "check --journal"),
+        },
+    };
+    Failure::new(exit, chain(error), fix)
+}
+
+impl From<LockError> for Failure {
+    fn from(error: LockError) -> Self {
+        let (exit, fix) = match &error {
+            LockError::Held { .. } => (
+                Exit::Busy,
+                "look at it with `vmigrater status`, stop it with `systemctl stop vmigrater`",
+            ),
+            LockError::Unusable { error, .. } => match of_io(error) {
+                Exit::Permission => (Exit::Permission, ASK_ROOT),
+                other => (other, "make room in /run or correct --lock"),
+            },
+        };
+        Self::new(exit, error.to_string(), fix)
+    }
+}
+
+impl From<ServerError> for Failure {
+    fn from(error: ServerError) -> Self {
+        let (exit, fix) = match &error {
+            ServerError::Exists { .. } => (Exit::Runtime, "remove it or choose another --socket"),
+            ServerError::InUse { .. } => {
+                (Exit::Busy, "stop that process or choose another --socket")
+            }
+            ServerError::Bind { error, .. } => match of_io(error) {
+                Exit::Permission => (Exit::Permission, ASK_ROOT),
+                other => (other, "choose another --socket"),
+            },
+        };
+        Self::new(exit, error.to_string(), fix)
+    }
+}
+
+fn of_io(error: &io::Error) -> Exit {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => Exit::Permission,
+        _ => Exit::Runtime,
+    }
+}
+
+/// The error with its causes, each once: some messages contain theirs already.
+fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
+        }
+        cause = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_is_named_once() {
+        let source = io::Error::other("disk gone");
+        let error = JournalError::Io {
+            action: "write",
+            path: "/j".into(),
+            source,
+        };
+        assert_eq!(chain(&error), "cannot write journal /j: disk gone");
+        let error = StartError::Thread(io::Error::other("too many"));
+        assert_eq!(chain(&error), "cannot start a thread: too many");
+    }
+
+    #[test]
+    fn the_codes_tell_the_kinds_apart() {
+        let denied = || io::Error::from(io::ErrorKind::PermissionDenied);
+        let path = || std::path::PathBuf::from("/x");
+        for (failure, exit) in [
+            (sense_failure(&SenseError::NoBtf), Exit::Kernel),
+            (sense_failure(&SenseError::Permission), Exit::Permission),
+            (
+                journal_failure(&JournalError::Owned {
+                    path: path(),
+                    pid: 3,
+                }),
+                Exit::Busy,
+            ),
+            (
+                journal_failure(&JournalError::NoSpace {
+                    path: path(),
+                    bytes: 1,
+                }),
+                Exit::Runtime,
+            ),
+            (
+                journal_failure(&JournalError::Io {
+                    action: "open",
+                    path: path(),
+                    source: denied(),
+                }),
+                Exit::Permission,
+            ),
+            (LockError::Held { pid: Some(3) }.into(), Exit::Busy),
+            (
+                LockError::Unusable {
+                    path: path(),
+                    error: denied(),
+                }
+                .into(),
+                Exit::Permission,
+            ),
+            (
+                ServerError::Exists {
+                    path: path(),
+                    what: "not a socket",
+                }
+                .into(),
+                Exit::Runtime,
+            ),
+            (
+                ServerError::InUse {
+                    path: path(),
+                    pid: None,
+                }
+                .into(),
+                Exit::Busy,
+            ),
+        ] {
+            assert_eq!(failure.exit, exit, "{failure}");
+            assert!(failure.to_string().contains(';'), "no advice in: {failure}");
+        }
+    }
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `vmigrater run`: the daemon in the foreground.
+//!
+//! Two processes: the supervisor, which does nothing but wait and restore what a
+//! killed daemon leaves (`guest::act::supervise`), and its child, the daemon. The
+//! lock and the socket are made before the fork and belong to both: the lock
+//! falls when the last of them is gone, and whichever ends last removes the
+//! socket.
+
+mod failure;
+mod notify;
+mod wait;
+
+use std::os::fd::AsFd;
+use std::process::ExitCode;
+
+use guest::act::restore::Summary;
+use guest::act::supervise::Supervised;
+use guest::act::supervise::supervise;
+use guest::act::task::Roots;
+use guest::engine::Engine;
+use guest::engine::Paths;
+use guest::report::Report;
+
+use crate::cli::Global;
+use crate::cli::RunArgs;
+use crate::config;
+use crate::config::Effective;
+use crate::control::Server;
+use crate::exit::Exit;
+use crate::exit::Failure;
+use crate::lock::Lock;
+pub(crate) use failure::journal_failure;
+pub(crate) use failure::sense_failure;
+pub(crate) use failure::start_failure;
+use wait::End;
+use wait::Signals;
+
+/// Until it is asked to stop, or cannot go on.
+pub(crate) fn run(global: &Global, args: &RunArgs) -> Result<ExitCode, Failure> {
+    let effective = config::load(&args.config.overrides(args.dry_run, crate::steal_map_id()?))?;
+    if args.show_config {
+        crate::print(&config::show(&effective))?;
+        return Ok(Exit::Ok.into());
+    }
+    let _lock = Lock::take(&global.lock)?;
+    let server = Server::bind(&global.socket)?;
+    let child = || match daemon(global, effective, &server) {
+        Ok(()) => Exit::Ok.into(),
+        Err(failure) => {
+            eprintln!("vmigrater: {failure}");
+            failure.exit.into()
+        }
+    };
+    let supervised = supervise(&global.journal, &Roots::default(), child).map_err(|error| {
+        Failure::new(
+            Exit::Runtime,
+            error.to_string(),
+            "free some processes or memory and try again",
+        )
+    })?;
+    match supervised {
+        Supervised::Child(code) => Ok(code),
+        Supervised::Parent {
+            code,
+            killed_by,
+            restored,
+        } => {
+            if let Some(signal) = killed_by {
+                tracing::error!("the daemon was killed by signal {signal}");
+            }
+            match restored {
+                Ok(summary) if summary.is_empty() => {}
+                Ok(summary) => say_restored("the killed daemon", &summary),
+                Err(error) => return Err(journal_failure(&error)),
+            }
+            Ok(code)
+        }
+    }
+}
+
+/// The child's life.
+fn daemon(global: &Global, effective: Effective, server: &Server) -> Result<(), Failure> {
+    let broken = |error: std::io::Error| {
+        Failure::new(
+            Exit::Runtime,
+            format!("cannot wait for signals: {error}"),
+            "report this as a bug",
+        )
+    };
+    let signals = Signals::catch().map_err(broken)?;
+    let watchdog = sd_notify::watchdog_enabled().map(|longest| longest / 2);
+    if !crate::doctor::may_move_others() {
+        tracing::warn!(
+            "without CAP_SYS_NICE only tasks of this user can be moved; add it to the service"
+        );
+    }
+    let engine = Engine::start(
+        effective.settings,
+        Paths {
+            journal: global.journal.clone(),
+        },
+    )
+    .map_err(|error| start_failure(&error))?;
+    if !engine.left_before().is_empty() {
+        say_restored("a predecessor that was killed", engine.left_before());
+    }
+    let report = engine.report();
+    tracing::info!(
+        source = report.source,
+        accuracy = %report.source_accuracy_ns,
+        profile = %effective.profile,
+        dry_run = report.dry_run,
+        "ready, {} vCPUs",
+        report.vcpus.len()
+    );
+    notify::ready(&report);
+    let end = wait::wait(&engine, server, &signals, watchdog);
+    notify::stopping();
+    let summary = engine.stop();
+    if summary.failed > 0 {
+        say_restored("this run", &summary);
+    } else {
+        tracing::info!("stopped; {summary}");
+    }
+    match end.map_err(broken)? {
+        End::Asked => Ok(()),
+        End::Failed(reason) => Err(Failure::new(
+            Exit::Runtime,
+            reason,
+            "all tasks are restored; restart the daemon",
+        )),
+    }
+}
+
+impl wait::Engine for Engine {
+    fn report(&self) -> Report {
+        self.report()
+    }
+    fn failure_fd(&self) -> impl AsFd {
+        self.failure_fd()
+    }
+    fn failed(&self) -> Option<String> {
+        self.failed()
+    }
+}
+
+/// Tasks that could not be given back matter; the rest is for the record.
+fn say_restored(whose: &str, summary: &Summary) {
+    if summary.failed > 0 {
+        tracing::warn!(
+            "undid what {whose} had left: {summary}; try `vmigrater restore` for the rest"
+        );
+    } else {
+        tracing::info!("undid what {whose} had left: {summary}");
+    }
+}
+
+/// Whether every BPF program loads and attaches here.
+pub(crate) fn bpf_selftest() -> Result<Exit, Failure> {
+    guest::sense::selftest().map_err(|error| sense_failure(&error))?;
+    crate::print("every BPF program loads and attaches\n")?;
+    Ok(Exit::Ok)
+}
