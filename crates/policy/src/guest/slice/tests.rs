@@ -217,6 +217,18 @@ fn two_patterns_that_alternate_make_it_abstain_on_slices_alone() {
 }
 
 #[test]
+fn the_value_is_the_median_of_the_last_five() {
+    let mut estimator = fed([]);
+    for cycle in 0..25 {
+        estimator.observe(us(10_000 + 10 * cycle), ms(11));
+        if cycle >= 4 {
+            let middle = us(10_000 + 10 * (cycle - 2));
+            assert_eq!(value(estimator.slice()), Some(middle), "cycle {cycle}");
+        }
+    }
+}
+
+#[test]
 fn a_minority_of_short_slices_shows_in_low() {
     let mut estimator = fed([]);
     for cycle in 0..40 {
