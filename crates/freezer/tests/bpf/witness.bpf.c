@@ -22,21 +22,25 @@ struct {
 /* The CPU that is watched. */
 const volatile __u32 watched_cpu;
 
-volatile __u64 last_steal_ns;
-/* Interrupts in which the counter had jumped. */
+#define MAX_JUMPS 256
+
+struct jump {
+	__u64 steal_ns;		/* the counter after the jump */
+	__u64 seen_ns;		/* when it was seen first */
+};
+
+volatile struct jump jumps[MAX_JUMPS];
 volatile __u64 nr_jumps;
-/* Sum and longest of (now - return), where the return is read off the log. */
-volatile __u64 last_jump_seen_ns;
-volatile __u64 last_jump_steal_ns;
-/* Interrupts that found the flag still set: must stay 0. */
-volatile __u64 nr_still_preempted;
-/* Interrupts that found the version odd: must stay 0. */
+/* Interrupts that found the flag set: the page was not of the return. */
+volatile __u64 nr_preempted;
+/* Interrupts that found the version odd. */
 volatile __u64 nr_odd;
 
 SEC("tp_btf/local_timer_entry")
 int BPF_PROG(witness, int vector)
 {
 	__u32 cpu = bpf_get_smp_processor_id();
+	static __u64 last_steal_ns;
 	struct fz_steal *page;
 
 	if (cpu != watched_cpu)
@@ -44,15 +48,13 @@ int BPF_PROG(witness, int vector)
 	page = bpf_map_lookup_elem(&steal_page, &cpu);
 	if (!page)
 		return 0;
-	if (page->preempted)
-		nr_still_preempted++;
-	if (page->version & 1)
-		nr_odd++;
-	if (page->steal != last_steal_ns) {
-		last_steal_ns = page->steal;
-		nr_jumps++;
-		last_jump_steal_ns = page->steal;
-		last_jump_seen_ns = bpf_ktime_get_ns();
-	}
+	nr_preempted += page->preempted;
+	nr_odd += page->version & 1;
+	if (page->steal == last_steal_ns)
+		return 0;
+	last_steal_ns = page->steal;
+	jumps[nr_jumps % MAX_JUMPS].steal_ns = page->steal;
+	jumps[nr_jumps % MAX_JUMPS].seen_ns = bpf_ktime_get_ns();
+	nr_jumps++;
 	return 0;
 }
