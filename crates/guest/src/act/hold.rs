@@ -8,7 +8,9 @@
 //! take a lock around a look into a table, levers and release one of the thread
 //! itself; no move takes either.
 
+mod errors;
 mod moves;
+mod release;
 #[cfg(test)]
 mod tests;
 
@@ -32,21 +34,20 @@ use units::TaskKey;
 use units::Tid;
 use units::VcpuId;
 
+pub use self::errors::Refusal;
+pub use self::errors::ReleaseError;
+pub use self::errors::Released;
+pub use self::errors::StartError;
 pub use self::moves::ForeignChange;
 pub use self::moves::MoveError;
 use super::counters::Counter;
 use super::counters::Counters;
 use super::journal;
 use super::journal::Journal;
-use super::journal::JournalError;
 use super::journal::Original;
 use super::journal::Position;
 use super::journal::Slot;
-use super::lever;
-use super::lever::LeverError;
 use super::lever::Probe;
-use super::lever::Undone;
-use super::mask;
 use super::restore;
 use super::restore::Summary;
 use super::sched;
@@ -81,118 +82,6 @@ impl Default for Settings {
             excluded_tgids: Vec::new(),
         }
     }
-}
-
-/// Why an actor could not start.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// The journal cannot be had.
-    #[error(transparent)]
-    Journal(#[from] JournalError),
-    /// The levers could not be tried.
-    #[error("cannot try the scheduler's settings on a thread of our own: {0}")]
-    Probe(#[source] io::Error),
-}
-
-/// Why a thread is left alone.
-#[derive(Debug, thiserror::Error)]
-pub enum Refusal {
-    /// It is gone, or its id belongs to another thread.
-    #[error("thread {key} is gone")]
-    Vanished {
-        /// The thread.
-        key: TaskKey,
-    },
-    /// It belongs to the kernel.
-    #[error("{comm} ({tid}) is a kernel thread")]
-    KernelThread {
-        /// The thread.
-        tid: Tid,
-        /// Its name.
-        comm: String,
-    },
-    /// The kernel does not allow its mask to change.
-    #[error("{comm} ({tid}) cannot be moved: the kernel has fixed its mask")]
-    Immovable {
-        /// The thread.
-        tid: Tid,
-        /// Its name.
-        comm: String,
-    },
-    /// It has a deadline, with a bandwidth that was admitted for its CPUs.
-    #[error("{comm} ({tid}) runs under SCHED_DEADLINE")]
-    Deadline {
-        /// The thread.
-        tid: Tid,
-        /// Its name.
-        comm: String,
-    },
-    /// It may run on one CPU only: nowhere to move it, and not ours to widen.
-    #[error("{comm} ({tid}) may only run on CPU {cpus}")]
-    Pinned {
-        /// The thread.
-        tid: Tid,
-        /// Its name.
-        comm: String,
-        /// What it may use.
-        cpus: CpuSet,
-    },
-    /// It is one of our own.
-    #[error("thread {tid} is the daemon's own")]
-    Own {
-        /// The thread.
-        tid: Tid,
-    },
-    /// The user said so.
-    #[error("{comm} ({tid}) is excluded by the configuration")]
-    Excluded {
-        /// The thread.
-        tid: Tid,
-        /// Its name.
-        comm: String,
-    },
-    /// No slot left.
-    #[error("thread {tid} is not held: all {capacity} slots of the journal are in use")]
-    JournalFull {
-        /// The thread.
-        tid: Tid,
-        /// Slots.
-        capacity: usize,
-    },
-    /// Its facts cannot be had.
-    #[error(transparent)]
-    Task(TaskError),
-    /// A system call failed.
-    #[error("cannot read the scheduling of thread {tid}: {source}")]
-    Io {
-        /// The thread.
-        tid: Tid,
-        /// Why.
-        source: io::Error,
-    },
-}
-
-/// How a release went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Released {
-    /// The owner's mask and policy are back.
-    Restored,
-    /// The thread had ended.
-    Gone,
-    /// Somebody else had changed the mask, which stays.
-    Foreign,
-    /// The hold was over already.
-    AlreadyOver,
-}
-
-/// Why a release failed. The journal keeps the entry: `restore` tries again.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot give thread {tid} its mask back: {source}; run `vmigrater restore` as root")]
-pub struct ReleaseError {
-    /// The thread.
-    pub tid: Tid,
-    /// Why.
-    pub source: io::Error,
 }
 
 /// A held thread. Clones are the same hold.
@@ -280,27 +169,33 @@ impl Inner {
         self.slow.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends the hold. Says whether it was this call that did.
-    fn end(&self) -> bool {
+    /// Changes the position, whatever it is; returns what it is then.
+    fn update(&self, change: impl Fn(Position) -> Position) -> Position {
         let mut position = self.slot.position();
-        while !position.ended() {
-            match self.slot.change(position, position.end()) {
-                Ok(()) => return true,
+        loop {
+            let next = change(position);
+            match self.slot.change(position, next) {
+                Ok(()) => return next,
                 Err(now) => position = now,
             }
         }
-        false
     }
 
     /// Takes the entry of an ended hold out, once no mover can touch the thread
-    /// any more, its lever is off, and no child can have inherited anything.
-    fn retire(&self, roots: &Roots) {
-        let position = self.slot.position();
-        let idle = position.ended() && !position.in_flight() && self.slot.lever() == Lever::Off;
-        if idle && self.last_tid.is_some() && self.last_tid == roots.last_tid() {
+    /// any more, everything has been taken back, and no child can have
+    /// inherited anything, either because none was started or because they
+    /// have been looked at.
+    pub(super) fn retire(&self, no_heirs: impl FnOnce(Option<u32>) -> bool) {
+        let idle = self.slot.position().is_settled() && self.slot.lever() == Lever::Off;
+        if idle && no_heirs(self.last_tid) {
             self.swept.store(true, Ordering::Release);
             self.slot.erase();
         }
+    }
+
+    /// The same for a hold that has just ended.
+    fn retire_now(&self, roots: &Roots) {
+        self.retire(|last| last.is_some() && last == roots.last_tid());
     }
 
     /// Remembers a child that has ended; only as many as matter, for after a
@@ -315,15 +210,6 @@ impl Inner {
     /// The children that have ended since this was asked last.
     pub(super) fn buried(&self) -> HashSet<u32> {
         std::mem::take(&mut *self.buried.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// The children have been looked at: an ended hold needs its entry no more.
-    pub(super) fn retire_swept(&self) {
-        let position = self.slot.position();
-        if position.ended() && !position.in_flight() && self.slot.lever() == Lever::Off {
-            self.swept.store(true, Ordering::Release);
-            self.slot.erase();
-        }
     }
 }
 
@@ -567,7 +453,11 @@ impl Actor {
             permitted,
         };
         match candidate.usable() {
-            cpus if cpus.len() < 2 => Err(Refusal::Pinned { tid, comm, cpus }),
+            cpus if cpus.len() < 2 => Err(Refusal::Pinned {
+                tid,
+                comm,
+                cpus: Box::new(cpus),
+            }),
             _ => Ok(candidate),
         }
     }
@@ -582,174 +472,6 @@ impl Actor {
             .map_or(held.allowed(), |permitted| {
                 permitted.and(&held.0.original.mask)
             })
-    }
-
-    /// Changes what is done for the thread's wake-ups; [`Lever::Off`] undoes it.
-    pub fn set_lever(&self, held: &Held, lever: Lever) -> Result<(), LeverError> {
-        let inner = &*held.0;
-        let tid = inner.tid();
-        let _guard = inner.lock();
-        let lever = lever::within_range(lever);
-        let ended = || LeverError::Ended { tid };
-        if inner.slot.position().ended() || !inner.is_alive() {
-            return Err(ended());
-        }
-        if inner.slot.lever() == lever {
-            return Ok(());
-        }
-        let io = |source: io::Error| match source.raw_os_error() {
-            Some(libc::ESRCH) => ended(),
-            _ => LeverError::Io { tid, source },
-        };
-        if self.undo_lever(inner).map_err(io)? == Undone::Foreign {
-            return Err(LeverError::OwnersChoice { tid });
-        }
-        inner.slot.set_lever(lever);
-        let applied = lever::apply(tid, lever, &inner.original, &self.probe);
-        if applied.is_err() {
-            inner.slot.set_lever(Lever::Off);
-            return applied;
-        }
-        // The id may have been reused under our hands, or a mover may have ended
-        // the hold.
-        if inner.slot.position().ended() || !inner.is_alive() {
-            self.undo_lever(inner).map_err(io)?;
-            inner.retire(&self.settings.roots);
-            return Err(ended());
-        }
-        self.counters.add(Counter::LeverSet);
-        Ok(())
-    }
-
-    /// Undoes the lever; the caller has the lock. Should it fail, the journal
-    /// still names it.
-    fn undo_lever(&self, inner: &Inner) -> io::Result<Undone> {
-        let undone = lever::undo(inner.tid(), inner.slot.lever(), &inner.original)?;
-        inner.slot.set_lever(Lever::Off);
-        if undone == Undone::Foreign {
-            self.counters.add(Counter::LeverForeign);
-        }
-        Ok(undone)
-    }
-
-    /// Lets a thread go: its owner's mask, policy and slice come back, and its
-    /// entry leaves the journal, at once or with the next
-    /// [`Actor::sweep_inherited`] if threads have been started meanwhile.
-    pub fn release(&self, held: &Held) -> Result<Released, ReleaseError> {
-        let released = self.release_inner(&held.0);
-        match released {
-            Ok(Released::Restored) => self.counters.add(Counter::Released),
-            Ok(Released::Foreign) => self.counters.add(Counter::Foreign),
-            Ok(_) => {}
-            Err(_) => self.counters.add(Counter::ReleaseFailed),
-        }
-        self.lock().tidy();
-        released
-    }
-
-    fn release_inner(&self, inner: &Inner) -> Result<Released, ReleaseError> {
-        let roots = &self.settings.roots;
-        let tid = inner.tid();
-        let error = |source| ReleaseError { tid, source };
-        let _guard = inner.lock();
-        let mut position = inner.slot.position();
-        if position.ended() {
-            return Ok(Released::AlreadyOver);
-        }
-        let gone = || {
-            inner.slot.set_lever(Lever::Off);
-            inner.end();
-            inner.retire(roots);
-            Ok(Released::Gone)
-        };
-        if !inner.is_alive() {
-            return gone();
-        }
-        match self.undo_lever(inner) {
-            Err(source) if source.raw_os_error() == Some(libc::ESRCH) => return gone(),
-            Err(source) => return Err(error(source)),
-            Ok(_) => {}
-        }
-        // Again if a mover takes off or lands in between: then the mask may be
-        // narrow again.
-        loop {
-            let (released, left) = match sched::affinity(tid) {
-                Err(source) if source.raw_os_error() == Some(libc::ESRCH) => return gone(),
-                Err(source) => return Err(error(source)),
-                Ok(now) => self.restore_mask(inner, position, &now).map_err(error)?,
-            };
-            match inner.slot.change(position, position.end()) {
-                Ok(()) => {
-                    let _ = inner.leave_as.set(left);
-                    inner.retire(roots);
-                    return Ok(released);
-                }
-                Err(now) => position = now,
-            }
-            if position.ended() {
-                return Ok(Released::AlreadyOver);
-            }
-        }
-    }
-
-    /// Gives the owner's mask back if `now` is ours. Returns the mask that the
-    /// thread is left with, for a mover that comes too late to put back.
-    fn restore_mask(
-        &self,
-        inner: &Inner,
-        position: Position,
-        now: &CpuSet,
-    ) -> io::Result<(Released, CpuSet)> {
-        let ours = position.owns(now);
-        if position.at().is_none() && *now == inner.seen {
-            return Ok((Released::Restored, mask::owners(&inner.original)));
-        }
-        if !ours && !self.cpu_was_taken(inner, position) {
-            return Ok((Released::Foreign, *now));
-        }
-        if !inner.is_alive() {
-            return Ok((Released::Gone, *now));
-        }
-        let given = mask::give_back(&self.settings.roots, inner.tid(), &inner.original)?;
-        // A thread that has come to this id in between had `now`, if we have
-        // changed it at all.
-        if !inner.is_alive() {
-            return Ok((Released::Gone, given));
-        }
-        Ok((Released::Restored, given))
-    }
-
-    /// Has the CPU that we had narrowed the thread to left its cpuset, or gone
-    /// offline? Then it was the kernel that changed the mask, and it would have
-    /// made it from the owner's mask if we had not been there.
-    fn cpu_was_taken(&self, inner: &Inner, position: Position) -> bool {
-        let ours = position.cpus();
-        !ours.is_empty()
-            && TaskDir::open(&self.settings.roots, inner.tid())
-                .ok()
-                .and_then(|dir| self.settings.roots.permitted(&dir))
-                .is_some_and(|permitted| permitted.and(&ours).is_empty())
-    }
-
-    /// Lets all threads go and looks after their children; what could not be
-    /// undone stays in the journal. If nothing is left there, the file goes.
-    pub fn release_all(&self) -> Summary {
-        let mut summary = Summary::default();
-        for held in self.holds() {
-            match self.release(&held) {
-                Ok(Released::Restored) => summary.restored += 1,
-                Ok(Released::Gone) => summary.gone += 1,
-                Ok(Released::Foreign) => summary.foreign += 1,
-                Ok(Released::AlreadyOver) => {}
-                Err(error) => {
-                    tracing::error!("{error}");
-                    summary.failed += 1;
-                }
-            }
-        }
-        summary.widened = self.sweep_inherited().widened;
-        self.journal.remove_if_empty();
-        summary
     }
 }
 

@@ -77,15 +77,24 @@ impl Actor {
         };
         let result = self.widen(&parent, child);
         match result {
-            Child::Widened => {
-                for grandchild in children_of(&self.settings.roots, child) {
-                    self.widen(&parent, grandchild);
-                }
-            }
+            Child::Widened => self.widen_below(&parent, child),
             Child::Gone => inner.bury(child),
             Child::Clean | Child::Failed => {}
         }
         result
+    }
+
+    /// What a child that has just been widened had started before, and so on.
+    fn widen_below(&self, parent: &Parent<'_>, child: Tid) {
+        let mut seen = HashSet::from([child]);
+        let mut open = vec![child];
+        while let Some(tid) = open.pop() {
+            for next in started_by(&self.settings.roots, tid) {
+                if seen.insert(next) && self.widen(parent, next) == Child::Widened {
+                    open.push(next);
+                }
+            }
+        }
     }
 
     /// Looks for children of held threads that still have our mask, and lets
@@ -132,7 +141,7 @@ impl Actor {
                 }
             }
             if over && failed == 0 {
-                inner.retire_swept();
+                inner.retire(|_| true);
             }
             sweep.failed += failed;
         }
@@ -206,31 +215,16 @@ fn ids(dir: &std::path::Path) -> impl Iterator<Item = u32> {
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
 }
 
-/// What a child that has just been widened has started itself: threads of its
-/// process if it is one, and processes. Several generations deep.
-fn children_of(roots: &Roots, child: Tid) -> Vec<Tid> {
-    let mut found = Vec::new();
-    let mut seen = HashSet::from([child.0]);
-    let mut open = vec![child.0];
-    while let Some(id) = open.pop() {
-        let tasks = roots.proc.join(id.to_string()).join("task");
-        for tid in ids(&tasks) {
-            if seen.insert(tid) {
-                found.push(Tid(tid));
-            }
-            // CONFIG_PROC_CHILDREN; without it the sweep finds them.
-            let list = std::fs::read_to_string(tasks.join(tid.to_string()).join("children"));
-            for pid in list.unwrap_or_default().split_ascii_whitespace() {
-                if let Ok(pid) = pid.parse()
-                    && seen.insert(pid)
-                {
-                    found.push(Tid(pid));
-                    open.push(pid);
-                }
-            }
-        }
-    }
-    found
+/// What a thread may have started: the threads of its process, and its own
+/// child processes (with `CONFIG_PROC_CHILDREN`; without, the sweep finds them).
+fn started_by(roots: &Roots, tid: Tid) -> Vec<Tid> {
+    let tasks = roots.proc.join(tid.to_string()).join("task");
+    let list = std::fs::read_to_string(tasks.join(tid.to_string()).join("children"));
+    let list = list.unwrap_or_default();
+    let processes = list
+        .split_ascii_whitespace()
+        .filter_map(|pid| pid.parse().ok());
+    ids(&tasks).chain(processes).map(Tid).collect()
 }
 
 /// All processes, as of one reading of `/proc`.
@@ -293,3 +287,6 @@ impl Processes {
         threads
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -221,7 +221,7 @@ fn decode(slot: usize, words: &[u64]) -> Result<Option<Entry>, Torn> {
         at: position.at(),
         touched: CpuSet::from_words(&words[TOUCHED..BODY]),
         lever: lever::unpack(words[LEVER]),
-        released: position.ended() && !position.in_flight(),
+        released: position.is_settled(),
         position: position.0,
         slot,
     }))

@@ -4,6 +4,8 @@
 use std::io;
 use std::path::Path;
 
+use policy::guest::wakeup::Lever;
+
 use super::inherit;
 use super::inherit::Processes;
 use super::journal::Entry;
@@ -114,7 +116,7 @@ enum Outcome {
 }
 
 fn restore(roots: &Roots, entry: &Entry) -> Outcome {
-    if entry.released && entry.lever == Default::default() {
+    if entry.released && entry.lever == Lever::Off {
         return Outcome::Released;
     }
     let key = entry.original.key;
@@ -168,3 +170,6 @@ fn restore_thread(roots: &Roots, dir: &TaskDir, entry: &Entry) -> io::Result<Out
         Outcome::Restored
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,6 +4,9 @@
 use std::process::Child;
 use std::process::Command;
 use std::process::Stdio;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -148,13 +151,20 @@ impl Drop for Sleeper {
 }
 
 /// An actor with a journal of its own that may hold threads of this process.
+///
+/// One at a time: a sweep looks at all threads of a process, so it would see
+/// the pinned threads of other tests as children of its own subject.
 pub(super) struct Stage {
     pub(super) actor: Actor,
     pub(super) dir: TempDir,
+    _turn: MutexGuard<'static, ()>,
 }
+
+static TURN: Mutex<()> = Mutex::new(());
 
 impl Stage {
     pub(super) fn new() -> Self {
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let dir = tempfile::tempdir().unwrap();
         let settings = Settings {
             journal: dir.path().join("journal"),
@@ -164,7 +174,11 @@ impl Stage {
         let (mut actor, left) = Actor::start(settings).unwrap();
         assert!(left.is_empty());
         actor.allow_own_threads();
-        Self { actor, dir }
+        Self {
+            actor,
+            dir,
+            _turn: turn,
+        }
     }
 
     pub(super) fn entries(&self) -> usize {

@@ -54,7 +54,7 @@ pub enum MoveError {
         /// How.
         change: ForeignChange,
         /// What it was changed to.
-        mask: CpuSet,
+        mask: Box<CpuSet>,
     },
     /// The kernel does not let us.
     #[error("not permitted to move thread {key}: CAP_SYS_NICE is needed")]
@@ -70,7 +70,7 @@ pub enum MoveError {
         /// Where it was to go.
         cpu: VcpuId,
         /// Where it may go now.
-        allowed: CpuSet,
+        allowed: Box<CpuSet>,
     },
     /// Too many movers are at work on this thread: they were all descheduled.
     #[error("thread {key} is being moved already")]
@@ -155,7 +155,7 @@ impl Actor {
             return Err(MoveError::Invalid {
                 key,
                 cpu: to,
-                allowed: self.allowed(held),
+                allowed: Box::new(self.allowed(held)),
             });
         }
         inner.slot.touch(to);
@@ -168,10 +168,18 @@ impl Actor {
         }
         match seen {
             Ok(Seen::Ours) => {}
+            Ok(Seen::Over) => {
+                self.land(inner, to);
+                return Err(MoveError::Over { key });
+            }
             Ok(Seen::Foreign(position, mask)) => {
                 let change = self.end_foreign(inner, position, &mask);
                 self.land(inner, to);
-                return Err(MoveError::Foreign { key, change, mask });
+                return Err(MoveError::Foreign {
+                    key,
+                    change,
+                    mask: Box::new(mask),
+                });
             }
             Err(source) => {
                 self.land(inner, to);
@@ -188,7 +196,7 @@ impl Actor {
                 Some(libc::EINVAL) => MoveError::Invalid {
                     key,
                     cpu: to,
-                    allowed: self.allowed(held),
+                    allowed: Box::new(self.allowed(held)),
                 },
                 _ => MoveError::Io { key, source },
             });
@@ -205,8 +213,12 @@ impl Actor {
             None => Ok(cost),
             Some(mask) => {
                 let change = self.end_foreign(inner, inner.slot.position(), &mask);
-                inner.retire(&self.settings.roots);
-                Err(MoveError::Foreign { key, change, mask })
+                inner.retire_now(&self.settings.roots);
+                Err(MoveError::Foreign {
+                    key,
+                    change,
+                    mask: Box::new(mask),
+                })
             }
         }
     }
@@ -220,7 +232,9 @@ impl Actor {
         let (mask, owned) = loop {
             let mask = sched::affinity(tid).ok().filter(|_| inner.is_alive());
             let owned = mask.filter(|mask| position.owns(mask));
-            let at = owned.and_then(|mask| mask.iter().next()).or(position.at());
+            // Of an ended hold it stays what it was, until it is settled.
+            let at = owned.filter(|_| !position.ended());
+            let at = at.and_then(|mask| mask.iter().next()).or(position.at());
             if position.ended()
                 && let Some(narrow) = owned
                 && narrow.contains(to)
@@ -238,7 +252,7 @@ impl Actor {
             }
         };
         if position.ended() {
-            inner.retire(&self.settings.roots);
+            inner.retire_now(&self.settings.roots);
             return None;
         }
         let untouched = position.at().is_none() && mask == Some(inner.seen);
@@ -248,11 +262,11 @@ impl Actor {
     /// The thread has gone: ends the hold.
     fn vanished(&self, inner: &Inner) -> MoveError {
         let key = inner.original.key;
-        inner.end();
+        inner.update(|position| position.end().settle());
         if let Ok(_guard) = inner.slow.try_lock() {
             inner.slot.set_lever(Lever::Off);
         }
-        inner.retire(&self.settings.roots);
+        inner.retire_now(&self.settings.roots);
         match self.settings.roots.key(key.tid) {
             Ok(_) => MoveError::Reused { key },
             Err(_) => MoveError::Vanished { key },
@@ -267,21 +281,30 @@ impl Actor {
         } else {
             ForeignChange::Mask
         };
-        let left = match change {
-            ForeignChange::Mask => *mask,
-            ForeignChange::CpusetOrHotplug => {
-                mask::give_back(&self.settings.roots, tid, &inner.original).unwrap_or(*mask)
+        match change {
+            ForeignChange::Mask => {
+                let _ = inner.leave_as.set(*mask);
+                inner.update(|position| position.end().settle());
             }
-        };
-        let _ = inner.leave_as.set(left);
-        inner.end();
+            ForeignChange::CpusetOrHotplug => {
+                inner.update(Position::end);
+                match mask::give_back(&self.settings.roots, tid, &inner.original) {
+                    Ok(left) => {
+                        let _ = inner.leave_as.set(left);
+                        inner.update(Position::settle);
+                    }
+                    // The entry stays, and `restore` tries again.
+                    Err(error) => tracing::warn!(%tid, %error, "mask not given back"),
+                }
+            }
+        }
         // Whoever has the lock is about to undo the lever or will see the end.
         if let Ok(_guard) = inner.slow.try_lock()
             && let Err(error) = self.undo_lever(inner)
         {
             tracing::warn!(%tid, %error, "lever not undone");
         }
-        inner.retire(&self.settings.roots);
+        inner.retire_now(&self.settings.roots);
         change
     }
 
@@ -317,9 +340,14 @@ impl Actor {
                 self.check_lever(inner);
                 Ok(())
             }
+            Seen::Over => Err(MoveError::Over { key }),
             Seen::Foreign(position, mask) => {
                 let change = self.end_foreign(inner, position, &mask);
-                Err(MoveError::Foreign { key, change, mask })
+                Err(MoveError::Foreign {
+                    key,
+                    change,
+                    mask: Box::new(mask),
+                })
             }
         }
     }
@@ -355,6 +383,8 @@ fn take_off(inner: &Inner, to: VcpuId) -> Result<(), MoveError> {
 enum Seen {
     /// The one that we set last, or the owner's if we have set none.
     Ours,
+    /// That of a hold that is over.
+    Over,
     /// Somebody else's, while the position was this.
     Foreign(Position, CpuSet),
 }
@@ -373,8 +403,11 @@ fn observe(inner: &Inner, own: Option<VcpuId>) -> io::Result<Seen> {
             let position = without_own(position);
             position.owns(&mask) || (position.at().is_none() && mask == inner.seen)
         };
-        // An ended hold is not judged: whoever ended it has seen to the mask.
-        if ours(before) || ours(after) || after.ended() {
+        // An ended hold is not judged: whoever ended it sees to the mask.
+        if after.ended() {
+            return Ok(Seen::Over);
+        }
+        if ours(before) || ours(after) {
             return Ok(Seen::Ours);
         }
         if before == after {

@@ -4,6 +4,7 @@
 use std::process::Command;
 use std::sync::atomic::AtomicU64;
 
+use super::super::lever::LeverError;
 use super::super::sched::Attr;
 use super::super::testing::Sleeper;
 use super::super::testing::Stage;
@@ -51,13 +52,12 @@ fn root_moves_go_where_they_should_and_release_restores() {
 
 #[test]
 fn root_a_partial_mask_comes_back_exactly() {
-    // Needs three CPUs to be a real subset; with two it is refused instead.
     let online = Roots::default().online().unwrap();
     let (a, b) = cpus();
     let subject = Subject::new();
     let part: CpuSet = [a, b].into_iter().collect();
-    sched::set_affinity(subject.tid, &part).unwrap();
     let stage = Stage::new();
+    sched::set_affinity(subject.tid, &part).unwrap();
     let held = stage.actor.adopt(subject.key).unwrap();
     assert_eq!(held.original().whole_cpuset, part == online);
     stage.actor.move_to(&held, b).unwrap();
@@ -186,7 +186,7 @@ fn root_who_must_be_left_alone_is() {
     let pinned = Subject::new();
     sched::set_affinity(pinned.tid, &CpuSet::only(a)).unwrap();
     let refusal = stage.actor.adopt(pinned.key).unwrap_err();
-    assert!(matches!(&refusal, Refusal::Pinned { cpus, .. } if *cpus == CpuSet::only(a)));
+    assert!(matches!(&refusal, Refusal::Pinned { cpus, .. } if **cpus == CpuSet::only(a)));
 
     let kthreadd = Roots::default().key(Tid(2)).unwrap();
     let refusal = stage.actor.adopt(kthreadd).unwrap_err();
@@ -254,7 +254,7 @@ fn root_a_foreign_mask_wins_and_stays() {
         sched::set_affinity(subject.tid, &foreign).unwrap();
         let error = stage.actor.move_to(&held, b).unwrap_err();
         assert!(
-            matches!(error, MoveError::Foreign { change: ForeignChange::Mask, mask, .. } if mask == foreign),
+            matches!(error, MoveError::Foreign { change: ForeignChange::Mask, ref mask, .. } if **mask == foreign),
             "{error}"
         );
         assert_eq!(subject.mask(), foreign);
@@ -583,7 +583,7 @@ fn root_a_cpuset_change_in_flight_wins_and_is_not_remembered_narrow() {
     cpuset.set(&CpuSet::only(a));
     let error = stage.actor.move_to(&held, b).unwrap_err();
     assert!(
-        matches!(error, MoveError::Invalid { allowed, .. } if allowed == CpuSet::only(a)),
+        matches!(error, MoveError::Invalid { ref allowed, .. } if **allowed == CpuSet::only(a)),
         "{error}"
     );
     assert_eq!(stage.actor.release(&held).unwrap(), Released::Restored);
@@ -635,7 +635,7 @@ fn root_the_journal_file_goes_with_the_actor() {
     let before = sched::affinity(sleeper.tid()).unwrap();
     let held = stage.actor.adopt(sleeper.key()).unwrap();
     stage.actor.move_to(&held, a).unwrap();
-    let Stage { actor, dir } = stage;
+    let Stage { actor, dir, .. } = stage;
     drop(actor);
     assert_eq!(sched::affinity(sleeper.tid()).unwrap(), before);
     assert!(!dir.path().join("journal").exists());

@@ -194,6 +194,7 @@ impl Position {
     }
 
     /// Is some mover between its two updates?
+    #[cfg(test)]
     pub(crate) fn in_flight(self) -> bool {
         (1..=FLIGHTS).any(|n| self.field(n).is_some())
     }
@@ -211,9 +212,24 @@ impl Position {
             .with_field(0, at)
     }
 
-    /// The hold is over.
+    /// The hold is over; what we set is to be taken back now.
     pub(crate) const fn end(self) -> Self {
         Self((self.0 | ENDED).wrapping_add(SEQUENCE))
+    }
+
+    /// It could not be taken back: the hold goes on.
+    pub(crate) const fn revive(self) -> Self {
+        Self((self.0 & !ENDED).wrapping_add(SEQUENCE))
+    }
+
+    /// It has been taken back.
+    pub(crate) fn settle(self) -> Self {
+        self.with_field(0, None)
+    }
+
+    /// The hold is over and nothing of ours is or will be in force.
+    pub(crate) fn is_settled(self) -> bool {
+        self.ended() && self.cpus().is_empty()
     }
 
     /// Have we set this mask, or may we still?

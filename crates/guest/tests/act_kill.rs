@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What is left of held threads when processes are killed.
+//!
+//! The daemon's part is played by this test program itself, started again with
+//! one thread and a name in the environment.
+
+use std::io::BufRead;
+use std::io::BufReader;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::Child;
+use std::process::ChildStdout;
+use std::process::Command;
+use std::process::ExitCode;
+use std::process::Stdio;
+use std::time::Duration;
+use std::time::Instant;
+
+use guest::act;
+use guest::act::Actor;
+use guest::act::journal::Journal;
+use guest::act::supervise::Supervised;
+use guest::act::supervise::supervise;
+use guest::act::task::Roots;
+use policy::guest::wakeup::Lever;
+use rustix::process::Pid;
+use rustix::process::Signal;
+use tempfile::TempDir;
+use units::CpuSet;
+use units::Tid;
+use units::VcpuId;
+
+const SUBJECTS: usize = 3;
+
+fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(20);
+    while !condition() {
+        assert!(Instant::now() < end, "waited in vain: {what}");
+        std::thread::yield_now();
+    }
+}
+
+fn mask(tid: u32) -> Option<CpuSet> {
+    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+    let list = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+    list.parse().ok()
+}
+
+/// Policy and priority; nice is in neither of the tests.
+fn policy(pid: u32) -> (i32, i32) {
+    // SAFETY: sched_param is plain memory, filled by the second call.
+    unsafe {
+        let mut param: libc::sched_param = std::mem::zeroed();
+        assert_eq!(libc::sched_getparam(pid.cast_signed(), &raw mut param), 0);
+        (
+            libc::sched_getscheduler(pid.cast_signed()),
+            param.sched_priority,
+        )
+    }
+}
+
+fn signal(pid: u32, signal: Signal) {
+    let pid = Pid::from_raw(pid.cast_signed()).unwrap();
+    rustix::process::kill_process(pid, signal).unwrap();
+}
+
+fn settings(journal: &Path) -> act::Settings {
+    act::Settings {
+        journal: journal.to_owned(),
+        capacity: 64,
+        ..act::Settings::default()
+    }
+}
+
+/// The daemon's part: holds the processes named in the environment, says so,
+/// and lets go at SIGTERM.
+fn hold(journal: &Path, pids: &[u32]) -> ExitCode {
+    // SAFETY: a signal set is plain memory; the calls make it valid.
+    let term = unsafe {
+        let mut term: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut term);
+        libc::sigaddset(&raw mut term, libc::SIGTERM);
+        libc::sigprocmask(libc::SIG_BLOCK, &raw const term, std::ptr::null_mut());
+        term
+    };
+    let (actor, left) = Actor::start(settings(journal)).unwrap();
+    let last = Roots::default().online().unwrap().iter().last().unwrap();
+    for pid in pids {
+        let held = actor
+            .adopt(Roots::default().key(Tid(*pid)).unwrap())
+            .unwrap();
+        actor.move_to(&held, VcpuId(0)).unwrap();
+        actor.move_to(&held, last).unwrap();
+        actor.set_lever(&held, Lever::Fifo).unwrap();
+    }
+    println!("\nready {} {}", std::process::id(), left.restored);
+    // SAFETY: `term` is a valid set of blocked signals.
+    unsafe { libc::sigwaitinfo(&raw const term, std::ptr::null_mut()) };
+    actor.release_all();
+    ExitCode::from(7)
+}
+
+/// Not a test: the other program. It is called with one test thread, so that
+/// the harness runs it on the main one.
+#[test]
+#[ignore = "started by the other tests"]
+fn other_program() {
+    let Ok(journal) = std::env::var("ACT_KILL_JOURNAL") else {
+        return;
+    };
+    let journal = Path::new(&journal);
+    let pids: Vec<u32> = std::env::var("ACT_KILL_PIDS")
+        .unwrap()
+        .split_whitespace()
+        .map(|pid| pid.parse().unwrap())
+        .collect();
+    let ended = supervise(journal, &Roots::default(), || hold(journal, &pids)).unwrap();
+    match ended {
+        Supervised::Child(code) => {
+            assert_eq!(code, ExitCode::from(7));
+            std::process::exit(7);
+        }
+        Supervised::Parent {
+            code,
+            killed_by,
+            restored,
+        } => {
+            println!("\nended {killed_by:?} {}", restored.unwrap());
+            // An ExitCode does not tell its number.
+            let number = (0..=255).find(|n| ExitCode::from(*n) == code).unwrap();
+            std::process::exit(i32::from(number));
+        }
+    }
+}
+
+/// Processes to be held, and the two that hold them.
+struct Scene {
+    dir: TempDir,
+    subjects: Vec<Child>,
+    supervisor: Child,
+    daemon: u32,
+    stdout: BufReader<ChildStdout>,
+    before: Vec<Option<CpuSet>>,
+    restored_at_start: String,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let subjects: Vec<Child> = (0..SUBJECTS)
+            .map(|_| Command::new("sleep").arg("600").spawn().unwrap())
+            .collect();
+        Self::with(tempfile::tempdir().unwrap(), subjects)
+    }
+
+    fn with(dir: TempDir, subjects: Vec<Child>) -> Self {
+        let before: Vec<_> = subjects.iter().map(|child| mask(child.id())).collect();
+        let pids: Vec<String> = subjects
+            .iter()
+            .map(|child| child.id().to_string())
+            .collect();
+        let mut supervisor = Command::new(std::env::current_exe().unwrap())
+            .args([
+                "--exact",
+                "other_program",
+                "--ignored",
+                "--nocapture",
+                "--test-threads=1",
+            ])
+            .env("ACT_KILL_JOURNAL", dir.path().join("journal"))
+            .env("ACT_KILL_PIDS", pids.join(" "))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdout = BufReader::new(supervisor.stdout.take().unwrap());
+        let ready = line(&mut stdout, "ready ");
+        let (daemon, restored) = ready.split_once(' ').unwrap();
+        let scene = Self {
+            dir,
+            subjects,
+            supervisor,
+            daemon: daemon.parse().unwrap(),
+            stdout,
+            before,
+            restored_at_start: restored.to_owned(),
+        };
+        for subject in &scene.subjects {
+            assert_eq!(mask(subject.id()).unwrap().len(), 1, "held");
+            assert_eq!(
+                policy(subject.id()).0 & 0xff,
+                libc::SCHED_FIFO,
+                "with a lever"
+            );
+        }
+        scene
+    }
+
+    fn journal(&self) -> std::path::PathBuf {
+        self.dir.path().join("journal")
+    }
+
+    fn assert_as_before(&self) {
+        for (subject, before) in self.subjects.iter().zip(&self.before) {
+            assert_eq!(mask(subject.id()), *before);
+            assert_eq!(policy(subject.id()), (libc::SCHED_OTHER, 0));
+        }
+        assert!(!self.journal().exists());
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        for child in self.subjects.iter_mut().chain([&mut self.supervisor]) {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn line(from: &mut impl BufRead, start: &str) -> String {
+    for line in from.lines() {
+        if let Some(rest) = line.unwrap().strip_prefix(start) {
+            return rest.to_owned();
+        }
+    }
+    panic!("it ended without saying {start:?}");
+}
+
+#[test]
+fn root_when_the_daemon_is_killed_the_supervisor_restores() {
+    let mut scene = Scene::new();
+    signal(scene.daemon, Signal::KILL);
+    let ended = line(&mut scene.stdout, "ended ");
+    assert!(
+        ended.starts_with(&format!("Some(9) {SUBJECTS} restored")),
+        "{ended}"
+    );
+    let status = scene.supervisor.wait().unwrap();
+    assert_eq!(status.code(), Some(128 + 9));
+    scene.assert_as_before();
+}
+
+#[test]
+fn root_sigterm_is_passed_on_and_the_code_comes_back() {
+    let mut scene = Scene::new();
+    signal(scene.supervisor.id(), Signal::TERM);
+    let ended = line(&mut scene.stdout, "ended ");
+    assert!(ended.starts_with("None 0 restored"), "{ended}");
+    assert_eq!(scene.supervisor.wait().unwrap().code(), Some(7));
+    scene.assert_as_before();
+}
+
+#[test]
+fn root_when_the_supervisor_is_killed_the_daemon_ends_in_order() {
+    let mut scene = Scene::new();
+    scene.supervisor.kill().unwrap();
+    assert_eq!(scene.supervisor.wait().unwrap().signal(), Some(9));
+    wait_for("the daemon ends", || mask(scene.daemon).is_none());
+    scene.assert_as_before();
+}
+
+/// Neither can do anything for the other.
+fn kill_both(scene: &mut Scene) {
+    signal(scene.supervisor.id(), Signal::STOP);
+    signal(scene.daemon, Signal::KILL);
+    scene.supervisor.kill().unwrap();
+    scene.supervisor.wait().unwrap();
+    // An orphan that has been killed is waited for by init.
+    wait_for("the daemon ends", || {
+        mask(scene.daemon).is_none_or(|_| is_zombie(scene.daemon))
+    });
+    for subject in &scene.subjects {
+        assert_eq!(
+            mask(subject.id()).unwrap().len(),
+            1,
+            "nobody has restored yet"
+        );
+    }
+}
+
+fn is_zombie(pid: u32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).map_or(true, |stat| {
+        stat.rsplit(')')
+            .next()
+            .is_some_and(|rest| rest.starts_with(" Z"))
+    })
+}
+
+#[test]
+fn root_when_both_are_killed_restore_all_repairs_once() {
+    let mut scene = Scene::new();
+    kill_both(&mut scene);
+    let roots = Roots::default();
+    let listed = Journal::list(&scene.journal(), &roots).unwrap();
+    assert_eq!(listed.len(), SUBJECTS);
+    assert!(listed.iter().all(|entry| entry.original.comm == "sleep"));
+    let summary = act::restore_all(&scene.journal(), &roots).unwrap();
+    assert_eq!(
+        summary,
+        act::Summary {
+            restored: SUBJECTS as u64,
+            ..act::Summary::default()
+        }
+    );
+    scene.assert_as_before();
+    assert!(
+        act::restore_all(&scene.journal(), &roots)
+            .unwrap()
+            .is_empty()
+    );
+}
+
+#[test]
+fn root_when_both_are_killed_the_next_start_repairs() {
+    let mut scene = Scene::new();
+    kill_both(&mut scene);
+    let (actor, left) = Actor::start(settings(&scene.journal())).unwrap();
+    assert_eq!(left.restored, SUBJECTS as u64);
+    drop(actor);
+    scene.assert_as_before();
+    assert_eq!(scene.restored_at_start, "0");
+}
+
+#[test]
+fn root_restore_while_a_daemon_runs_names_it() {
+    let scene = Scene::new();
+    let error = act::restore_all(&scene.journal(), &Roots::default()).unwrap_err();
+    assert!(
+        error.to_string().contains(&scene.daemon.to_string()),
+        "{error}"
+    );
+}
+
+#[test]
+fn root_what_ended_or_was_changed_meanwhile_is_told_apart() {
+    let mut scene = Scene::new();
+    kill_both(&mut scene);
+    scene.subjects[0].kill().unwrap();
+    scene.subjects[0].wait().unwrap();
+    // The daemon had it on the last CPU.
+    let pid = scene.subjects[1].id();
+    let taskset = Command::new("taskset")
+        .args(["-pc", "0", &pid.to_string()])
+        .output()
+        .unwrap();
+    assert!(taskset.status.success());
+    let summary = act::restore_all(&scene.journal(), &Roots::default()).unwrap();
+    assert_eq!((summary.restored, summary.gone, summary.foreign), (1, 1, 1));
+    assert_eq!(mask(pid), Some(CpuSet::only(VcpuId(0))));
+    assert_eq!(
+        policy(pid),
+        (libc::SCHED_OTHER, 0),
+        "the lever was still ours"
+    );
+    assert_eq!(mask(scene.subjects[2].id()), scene.before[2]);
+}
