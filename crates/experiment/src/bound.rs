@@ -16,8 +16,11 @@
 //! # Limits
 //! The bound is about *where* tasks run. Something that also changes *when*
 //! they run on their CPU (`SCHED_FIFO`, a short slice) raises the rate above
-//! `solo` already without sharing and may exceed it; hence the report also
-//! shows the rate without compute (`alone`), which nothing exceeds.
+//! `solo` already without sharing and may exceed the bound: the more so, the
+//! more `solo` itself waits behind compute. So the report shows two more rates
+//! without sharing: `solo-fifo`, where the I/O threads never wait, and `alone`,
+//! without compute (which can be the lowest of all, since an idle CPU has to be
+//! woken for each completion).
 
 /// Fraction of time in which at least one of `cpus` CPUs is on, each being on
 /// for one of `vms` VMs' slices in turn, with independent phases:

@@ -21,14 +21,17 @@ use crate::scenario::Scenario;
 pub const FORMAT: u32 = 1;
 
 /// Name of the phases without sharing, with the compute threads: the
-/// numerator of the bound, measured first and last.
+/// numerator of the bound, measured before the first round and after each.
 pub const SOLO: &str = "solo";
+/// As [`SOLO`], the I/O threads being `SCHED_FIFO`: what they do when they never
+/// wait behind compute.
+pub const SOLO_FIFO: &str = "solo-fifo";
 /// Name of the phases without sharing and without compute.
 pub const ALONE: &str = "alone";
 /// Name of the phases without sharing and without I/O.
 pub const COMPUTE_ONLY: &str = "compute-only";
 /// The baselines: no arm may have such a name.
-pub const BASELINES: [&str; 3] = [SOLO, ALONE, COMPUTE_ONLY];
+pub const BASELINES: [&str; 4] = [SOLO, SOLO_FIFO, ALONE, COMPUTE_ONLY];
 
 /// A whole run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -90,7 +93,7 @@ pub struct Phase {
     pub arm: String,
     /// VMs per pCPU; 1 means no sharing.
     pub vms_per_pcpu: u32,
-    /// Round, from 0; for a baseline 0 is before all arms and 1 after.
+    /// Round, from 0; for a baseline the number of rounds before it.
     pub round: u32,
     /// When the window opened, since the start of the run.
     pub at: Ns,
@@ -221,7 +224,10 @@ impl RunResult {
     /// # Errors
     /// As [`RunResult::load`].
     pub fn parse(text: &str, path: &Path) -> Result<Self, ResultError> {
-        let shape = |source| ResultError::Shape { path: path.to_owned(), source };
+        let shape = |source| ResultError::Shape {
+            path: path.to_owned(),
+            source,
+        };
         // The version first: a document of another format would otherwise fail
         // with a missing field, which helps nobody.
         #[derive(Deserialize)]
@@ -230,7 +236,10 @@ impl RunResult {
         }
         let head: Head = serde_json::from_str(text).map_err(shape)?;
         if head.format != u64::from(FORMAT) {
-            return Err(ResultError::Version { path: path.to_owned(), found: head.format });
+            return Err(ResultError::Version {
+                path: path.to_owned(),
+                found: head.format,
+            });
         }
         serde_json::from_str(text).map_err(shape)
     }
@@ -249,7 +258,11 @@ impl RunResult {
     /// # Errors
     /// Cannot be written.
     pub fn save(&self, path: &Path) -> Result<(), ResultError> {
-        let error = |source: io::Error| ResultError::Io { path: path.to_owned(), action: "write", source };
+        let error = |source: io::Error| ResultError::Io {
+            path: path.to_owned(),
+            action: "write",
+            source,
+        };
         let json = self.to_json().map_err(|e| error(e.into()))?;
         let mut beside = path.as_os_str().to_owned();
         beside.push(format!(".{}.part", std::process::id()));

@@ -12,6 +12,7 @@ use vlab::load::compute::ComputeArgs;
 use vlab::load::pulse::PulseArgs;
 use vlab::run::Interrupted;
 use vlab::run::RunArgs;
+use vlab::run::Unusable;
 
 /// Everything went well.
 const OK: u8 = 0;
@@ -81,7 +82,9 @@ fn dispatch(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Run(args) => print!("{}", vlab::run::run(&args)?),
         Command::Freeze(args) => vlab::freeze::run(args)?,
-        Command::Report { file } => print!("{}", experiment::report::text(&RunResult::load(&file)?)),
+        Command::Report { file } => {
+            print!("{}", experiment::report::text(&RunResult::load(&file)?))
+        }
         Command::Load(Load::Compute(args)) => vlab::load::compute::run(&args)?,
         Command::Load(Load::Pulse(args)) => vlab::load::pulse::run(&args)?,
     }
@@ -91,9 +94,15 @@ fn dispatch(command: Command) -> anyhow::Result<()> {
 fn code_of(error: &anyhow::Error) -> u8 {
     if error.is::<Interrupted>() {
         INTERRUPTED
-    } else if error.chain().any(|cause| cause.is::<freezer::Unsupported>()) {
+    } else if error
+        .chain()
+        .any(|cause| cause.is::<freezer::Unsupported>())
+    {
         UNSUPPORTED
-    } else if error.chain().any(|cause| cause.is::<ScenarioError>()) {
+    } else if error
+        .chain()
+        .any(|cause| cause.is::<ScenarioError>() || cause.is::<Unusable>())
+    {
         USAGE
     } else {
         FAILED

@@ -16,6 +16,7 @@ use crate::result::COMPUTE_ONLY;
 use crate::result::Phase;
 use crate::result::RunResult;
 use crate::result::SOLO;
+use crate::result::SOLO_FIFO;
 use crate::scenario::ArmKind;
 use crate::stats::DRIFT_LIMIT;
 use crate::stats::Ratio;
@@ -44,8 +45,10 @@ pub enum Completion {
 /// One load without sharing.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Baseline {
-    /// Requests per second with compute beside it, first and last.
+    /// Requests per second with compute beside it.
     pub solo: Option<Summary>,
+    /// The same with `SCHED_FIFO`.
+    pub solo_fifo: Option<f64>,
     /// Without compute.
     pub alone: Option<f64>,
     /// 99th percentile with compute.
@@ -163,7 +166,11 @@ pub fn analyse(result: &RunResult) -> Analysis {
     let mut loads = Vec::new();
     let mut pools: BTreeMap<(bool, u32, usize), Pool> = BTreeMap::new();
     for load in &result.scenario.loads {
-        let phases: Vec<&Phase> = result.phases.iter().filter(|p| p.load == load.name).collect();
+        let phases: Vec<&Phase> = result
+            .phases
+            .iter()
+            .filter(|p| p.load == load.name)
+            .collect();
         let baseline = baseline(&phases, &result.phases);
         let mut rows = Vec::new();
         for &vms in &result.scenario.sharing.vms_per_pcpu {
@@ -180,7 +187,11 @@ pub fn analyse(result: &RunResult) -> Analysis {
                     Some(vanilla) if *vanilla != arm.name => of(vanilla),
                     _ => Vec::new(),
                 };
-                let cell = Cell { mine, reference, baseline: &baseline };
+                let cell = Cell {
+                    mine,
+                    reference,
+                    baseline: &baseline,
+                };
                 let follows = baseline.completion == Completion::FollowsSubmitter;
                 if load.kind != crate::scenario::LoadKind::Idle {
                     pools.entry((follows, vms, index)).or_default().add(&cell);
@@ -188,7 +199,11 @@ pub fn analyse(result: &RunResult) -> Analysis {
                 rows.push(cell.row(&arm.name, vms));
             }
         }
-        loads.push(LoadTable { load: load.name.clone(), baseline, rows });
+        loads.push(LoadTable {
+            load: load.name.clone(),
+            baseline,
+            rows,
+        });
     }
     let pooled = pools
         .into_iter()
@@ -201,11 +216,16 @@ pub fn analyse(result: &RunResult) -> Analysis {
             compute_at_equal_io: paired_ratio(&pool.work),
         })
         .collect();
-    Analysis { loads, pooled, vanilla }
+    Analysis {
+        loads,
+        pooled,
+        vanilla,
+    }
 }
 
 fn baseline(phases: &[&Phase], all: &[Phase]) -> Baseline {
-    let named = |name: &str| -> Vec<&Phase> { phases.iter().filter(|p| p.arm == name).copied().collect() };
+    let named =
+        |name: &str| -> Vec<&Phase> { phases.iter().filter(|p| p.arm == name).copied().collect() };
     let solo_phases = named(SOLO);
     let rates = |phases: &[&Phase]| -> Vec<f64> { phases.iter().filter_map(|p| ops(p)).collect() };
     let solo_rates = rates(&solo_phases);
@@ -222,14 +242,23 @@ fn baseline(phases: &[&Phase], all: &[Phase]) -> Baseline {
         }
     }
     let total: u64 = interrupts.iter().sum();
-    let most = interrupts.iter().enumerate().max_by_key(|(_, count)| **count);
+    let most = interrupts
+        .iter()
+        .enumerate()
+        .max_by_key(|(_, count)| **count);
     let completion = match most {
-        Some((cpu, count)) if total >= MIN_INTERRUPTS && *count as f64 >= ONE_CPU_SHARE * total as f64 => {
+        Some((cpu, count))
+            if total >= MIN_INTERRUPTS && *count as f64 >= ONE_CPU_SHARE * total as f64 =>
+        {
             Completion::OneCpu(cpu)
         }
         _ => Completion::FollowsSubmitter,
     };
-    let compute_only: Vec<f64> = all.iter().filter(|p| p.arm == COMPUTE_ONLY).filter_map(compute).collect();
+    let compute_only: Vec<f64> = all
+        .iter()
+        .filter(|p| p.arm == COMPUTE_ONLY)
+        .filter_map(compute)
+        .collect();
     let with_io: Vec<f64> = solo_phases.iter().filter_map(|p| compute(p)).collect();
     let compute_per_op = match (quantile(&compute_only, 0.5), quantile(&with_io, 0.5), solo) {
         // Noise can make it negative; work that costs less than nothing does not exist.
@@ -240,6 +269,7 @@ fn baseline(phases: &[&Phase], all: &[Phase]) -> Baseline {
     };
     Baseline {
         solo,
+        solo_fifo: quantile(&rates(&named(SOLO_FIFO)), 0.5),
         alone: quantile(&rates(&named(ALONE)), 0.5),
         solo_p99: p99(&solo_phases),
         drift,
@@ -293,7 +323,9 @@ impl Cell<'_> {
     fn of_bound(&self) -> Vec<f64> {
         self.mine
             .iter()
-            .filter_map(|p| Some(ops(p)? / bound_of(p, self.baseline).filter(|bound| *bound > 0.0)?))
+            .filter_map(|p| {
+                Some(ops(p)? / bound_of(p, self.baseline).filter(|bound| *bound > 0.0)?)
+            })
             .collect()
     }
 
@@ -309,7 +341,11 @@ impl Cell<'_> {
             quantile(&values, 0.5)
         };
         let sum = |value: &dyn Fn(&crate::result::Daemon) -> u64| -> u64 {
-            self.mine.iter().filter_map(|p| p.daemon.as_ref()).map(value).sum()
+            self.mine
+                .iter()
+                .filter_map(|p| p.daemon.as_ref())
+                .map(value)
+                .sum()
         };
         let n_min = sum(&|d| d.n_min);
         let rates: Vec<f64> = self.mine.iter().filter_map(|p| ops(p)).collect();

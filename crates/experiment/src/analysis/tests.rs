@@ -37,14 +37,33 @@ pub(crate) fn fixture() -> RunResult {
     let phase = |load: &str, arm: &str, round, ops: f64, compute: f64| Phase {
         load: load.to_owned(),
         arm: arm.to_owned(),
-        vms_per_pcpu: if crate::result::BASELINES.contains(&arm) { 1 } else { 2 },
+        vms_per_pcpu: if crate::result::BASELINES.contains(&arm) {
+            1
+        } else {
+            2
+        },
         round,
         at: Ns::from_secs(1),
         window: Ns::from_secs(2),
-        io: (ops > 0.0).then(|| Io { ops_per_s: ops, ..Io::default() }),
-        compute_per_s: if compute > 0.0 { vec![compute / 2.0; 2] } else { Vec::new() },
-        host: Host { on_share: vec![0.5, 0.4], union_share: 0.75, slices: 180 },
-        completions: if load == "disk" { vec![3, 997] } else { Vec::new() },
+        io: (ops > 0.0).then(|| Io {
+            ops_per_s: ops,
+            ..Io::default()
+        }),
+        compute_per_s: if compute > 0.0 {
+            vec![compute / 2.0; 2]
+        } else {
+            Vec::new()
+        },
+        host: Host {
+            on_share: vec![0.5, 0.4],
+            union_share: 0.75,
+            slices: 180,
+        },
+        completions: if load == "disk" {
+            vec![3, 997]
+        } else {
+            Vec::new()
+        },
         daemon: (arm == "ours").then(|| Daemon {
             interval: Ns::from_secs(2),
             io_inactivity: Ns::from_ms(500),
@@ -95,8 +114,13 @@ fn a_row_holds_what_the_phases_say() {
     assert_eq!(pulse.baseline.completion, Completion::FollowsSubmitter);
     assert_eq!(pulse.baseline.alone, Some(9000.0));
     assert_eq!(pulse.baseline.drift, Some(0.0));
-    let [vanilla, ours] = &pulse.rows[..] else { panic!("{:?}", pulse.rows) };
-    assert_eq!(vanilla.vs_vanilla, None, "vanilla is not compared with itself");
+    let [vanilla, ours] = &pulse.rows[..] else {
+        panic!("{:?}", pulse.rows)
+    };
+    assert_eq!(
+        vanilla.vs_vanilla, None,
+        "vanilla is not compared with itself"
+    );
     // 4000 and 3000 of 8000 * 0.75.
     assert!((vanilla.vs_bound.unwrap().median - 3500.0 / 6000.0).abs() < 1e-12);
     // sqrt(5400/4000 * 6000/3000)
@@ -136,7 +160,11 @@ fn a_one_queue_disk_is_bound_by_its_completion_cpu() {
 fn pools_are_kept_apart_by_completion_path() {
     let analysis = analyse(&fixture());
     let of = |follows, arm: &str| {
-        analysis.pooled.iter().find(|p| p.follows_submitter == follows && p.arm == arm).unwrap()
+        analysis
+            .pooled
+            .iter()
+            .find(|p| p.follows_submitter == follows && p.arm == arm)
+            .unwrap()
     };
     assert_eq!(of(true, "ours").vs_vanilla.unwrap().n, 2);
     assert!((of(false, "ours").vs_vanilla.unwrap().centre - 1.2).abs() < 1e-12);

@@ -9,7 +9,7 @@ use std::fmt::Write;
 use comfy_table::Cell;
 use comfy_table::CellAlignment;
 use comfy_table::Table;
-use comfy_table::presets::UTF8_FULL_CONDENSED;
+use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
 use units::Ns;
 
 use crate::analysis::Analysis;
@@ -84,7 +84,11 @@ fn head(out: &mut String, result: &RunResult) {
             ),
         );
     }
-    let tools: Vec<String> = e.tools.iter().map(|(name, version)| format!("{name} {version}")).collect();
+    let tools: Vec<String> = e
+        .tools
+        .iter()
+        .map(|(name, version)| format!("{name} {version}"))
+        .collect();
     if !tools.is_empty() {
         line(out, &format!("with {}", tools.join(", ")));
     }
@@ -101,7 +105,8 @@ fn host_line(phases: &[Phase], vms: u32, cpus: u32) -> Option<String> {
         .iter()
         .filter(|p| p.vms_per_pcpu == vms && !crate::result::BASELINES.contains(&p.arm.as_str()))
         .collect();
-    let of = |value: &dyn Fn(&Phase) -> f64| summarise(&at.iter().map(|p| value(p)).collect::<Vec<_>>());
+    let of =
+        |value: &dyn Fn(&Phase) -> f64| summarise(&at.iter().map(|p| value(p)).collect::<Vec<_>>());
     let union = of(&|p| p.host.union_share)?;
     let on: Vec<String> = (0..cpus as usize)
         .filter_map(|cpu| of(&|p| p.host.on_share.get(cpu).copied().unwrap_or(0.0)))
@@ -126,8 +131,15 @@ fn load_table(out: &mut String, table: &LoadTable, kind: &LoadKind, result: &Run
             Completion::FollowsSubmitter => "completions follow the submitter".to_owned(),
             Completion::OneCpu(cpu) => format!("all completions on CPU {cpu}"),
         };
-        let _ = write!(out, ": {path}; without sharing {}", b.solo.map_or("-".into(), |s| spread(&s)));
+        let _ = write!(
+            out,
+            ": {path}; without sharing {}",
+            b.solo.map_or("-".into(), |s| spread(&s))
+        );
         let _ = write!(out, " /s beside compute (p99 {})", duration(b.solo_p99));
+        if let Some(fifo) = b.solo_fifo {
+            let _ = write!(out, ", {} with SCHED_FIFO", rate(fifo));
+        }
         if let Some(alone) = b.alone {
             let _ = write!(out, ", {} alone", rate(alone));
         }
@@ -143,79 +155,139 @@ fn load_table(out: &mut String, table: &LoadTable, kind: &LoadKind, result: &Run
             ),
         );
     }
-    let show_compute = result.scenario.compute.threads_per_cpu > 0;
+    let columns = Columns {
+        compute: result.scenario.compute.threads_per_cpu > 0,
+        daemon: table.rows.iter().any(|row| row.daemon_cpu.is_some()),
+    };
     let mut shown = Table::new();
-    shown.load_preset(UTF8_FULL_CONDENSED);
-    let mut header = vec![
-        "N", "arm", "rounds", "requests/s", "p99", "to vanilla", "verdict", "of bound",
-    ];
-    if show_compute {
-        header.extend(["compute", "at equal I/O"]);
-    }
-    header.extend(["inactive", "moves/s", "P", "daemon CPU", "wake-ups/s"]);
-    shown.set_header(header);
+    shown.load_preset(UTF8_HORIZONTAL_ONLY);
+    shown.set_header(columns.header());
     let mut last_vms = None;
     for row in &table.rows {
-        let vms = if last_vms == Some(row.vms_per_pcpu) { String::new() } else { row.vms_per_pcpu.to_string() };
+        let vms = if last_vms == Some(row.vms_per_pcpu) {
+            String::new()
+        } else {
+            row.vms_per_pcpu.to_string()
+        };
         last_vms = Some(row.vms_per_pcpu);
-        shown.add_row(cells(row, vms, show_compute));
+        shown.add_row(columns.cells(row, vms));
     }
-    for column in shown.column_iter_mut().filter(|c| c.index != 1 && c.index != 6) {
+    for column in shown
+        .column_iter_mut()
+        .filter(|column| ![1, 5].contains(&column.index))
+    {
         column.set_cell_alignment(CellAlignment::Right);
     }
     line(out, &shown.trim_fmt());
 }
 
-fn cells(row: &Row, vms: String, show_compute: bool) -> Vec<Cell> {
-    let optional = |value: Option<f64>, show: &dyn Fn(f64) -> String| value.map_or("-".to_owned(), show);
-    let verdict = row.vs_vanilla.map_or("-".to_owned(), |r| r.verdict().to_string());
-    let mut cells = vec![
-        vms,
-        row.arm.clone(),
-        row.rounds.to_string(),
-        row.ops_per_s.map_or("-".to_owned(), |s| spread(&s)),
-        duration(row.p99),
-        row.vs_vanilla.map_or("-".to_owned(), |r| ratio(&r)),
-        verdict,
-        row.vs_bound.map_or("-".to_owned(), |s| format!("{:.2}", s.median)),
-    ];
-    if show_compute {
-        let centre = |r: Option<Ratio>| r.map_or("-".to_owned(), |r| format!("{:.3}", r.centre));
-        cells.extend([centre(row.compute), centre(row.compute_at_equal_io)]);
+/// Which groups of columns a table needs: a terminal is not wide enough for
+/// columns that hold nothing.
+#[derive(Clone, Copy, Debug)]
+struct Columns {
+    compute: bool,
+    daemon: bool,
+}
+
+impl Columns {
+    fn header(self) -> Vec<&'static str> {
+        let mut header = vec![
+            "N",
+            "arm",
+            "requests/s",
+            "p99",
+            "to vanilla",
+            "verdict",
+            "of bound",
+        ];
+        if self.compute {
+            header.extend(["compute", "at equal I/O"]);
+        }
+        if self.daemon {
+            header.extend(["inactive", "moves/s", "P", "daemon CPU", "wake-ups/s"]);
+        }
+        header
     }
-    cells.extend([
-        optional(row.inactivity, &|v| format!("{:.1} %", v * 100.0)),
-        optional(row.moves_per_s, &|v| format!("{v:.0}")),
-        optional(row.p, &|v| format!("{v:.2}")),
-        optional(row.daemon_cpu, &|v| format!("{:.2} %", v * 100.0)),
-        optional(row.wakeups_per_s, &|v| format!("{v:.0}")),
-    ]);
-    cells.into_iter().map(Cell::new).collect()
+
+    fn cells(self, row: &Row, vms: String) -> Vec<Cell> {
+        let optional =
+            |value: Option<f64>, show: &dyn Fn(f64) -> String| value.map_or("-".to_owned(), show);
+        let mut cells = vec![
+            vms,
+            row.arm.clone(),
+            row.ops_per_s.map_or("-".to_owned(), |s| spread(&s)),
+            duration(row.p99),
+            row.vs_vanilla.map_or("-".to_owned(), |r| ratio(&r)),
+            row.vs_vanilla
+                .map_or("-".to_owned(), |r| r.verdict().to_string()),
+            row.vs_bound
+                .map_or("-".to_owned(), |s| format!("{:.2}", s.median)),
+        ];
+        if self.compute {
+            let centre =
+                |r: Option<Ratio>| r.map_or("-".to_owned(), |r| format!("{:.3}", r.centre));
+            cells.extend([centre(row.compute), centre(row.compute_at_equal_io)]);
+        }
+        if self.daemon {
+            cells.extend([
+                optional(row.inactivity, &|v| format!("{:.1} %", v * 100.0)),
+                optional(row.moves_per_s, &|v| format!("{v:.0}")),
+                optional(row.p, &|v| format!("{v:.2}")),
+                optional(row.daemon_cpu, &|v| format!("{:.2} %", v * 100.0)),
+                optional(row.wakeups_per_s, &|v| format!("{v:.0}")),
+            ]);
+        }
+        cells.into_iter().map(Cell::new).collect()
+    }
 }
 
 fn pooled(out: &mut String, analysis: &Analysis) {
-    let Some(vanilla) = &analysis.vanilla else { return };
+    let Some(vanilla) = &analysis.vanilla else {
+        return;
+    };
     let mut shown = Table::new();
-    shown.load_preset(UTF8_FULL_CONDENSED);
-    shown.set_header(["completions", "N", "arm", "pairs", "to vanilla", "verdict", "of bound", "compute at equal I/O"]);
-    let rows: Vec<&Pooled> = analysis.pooled.iter().filter(|p| p.arm != *vanilla).collect();
+    shown.load_preset(UTF8_HORIZONTAL_ONLY);
+    shown.set_header([
+        "completions",
+        "N",
+        "arm",
+        "pairs",
+        "to vanilla",
+        "verdict",
+        "of bound",
+        "compute at equal I/O",
+    ]);
+    let rows: Vec<&Pooled> = analysis
+        .pooled
+        .iter()
+        .filter(|p| p.arm != *vanilla)
+        .collect();
     if rows.is_empty() {
         return;
     }
     for row in rows {
-        let path = if row.follows_submitter { "follow the submitter" } else { "on one CPU" };
+        let path = if row.follows_submitter {
+            "follow the submitter"
+        } else {
+            "on one CPU"
+        };
         shown.add_row([
             path.to_owned(),
             row.vms_per_pcpu.to_string(),
             row.arm.clone(),
             row.vs_vanilla.map_or(0, |r| r.n).to_string(),
             row.vs_vanilla.map_or("-".into(), |r| ratio(&r)),
-            row.vs_vanilla.map_or("-".into(), |r| r.verdict().to_string()),
-            row.vs_bound.map_or("-".into(), |s| format!("{:.2}", s.median)),
+            row.vs_vanilla
+                .map_or("-".into(), |r| r.verdict().to_string()),
+            row.vs_bound
+                .map_or("-".into(), |s| format!("{:.2}", s.median)),
             row.compute_at_equal_io.map_or("-".into(), |r| ratio(&r)),
         ]);
     }
-    for column in shown.column_iter_mut().filter(|c| [1, 3, 4, 6, 7].contains(&c.index)) {
+    for column in shown
+        .column_iter_mut()
+        .filter(|c| [1, 3, 4, 6, 7].contains(&c.index))
+    {
         column.set_cell_alignment(CellAlignment::Right);
     }
     line(out, "\nall loads together");
@@ -224,12 +296,37 @@ fn pooled(out: &mut String, analysis: &Analysis) {
 
 fn legend(out: &mut String, result: &RunResult, analysis: &Analysis) {
     line(out, "");
-    line(out, "requests/s: median [min..max] of the rounds. to vanilla: geometric mean of the ratios round by");
-    line(out, "round, 95 % bootstrap interval from 3 pairs on; a verdict needs 5 pairs and the whole interval.");
-    line(out, "of bound: against (rate without sharing beside compute) x (time in which a CPU was on that could");
-    line(out, "have served it, from the host's log). at equal I/O: compute plus the I/O's own CPU cost.");
-    line(out, "inactive: time per second in which I/O-bound tasks could not go on because their vCPU was off.");
-    line(out, "daemon CPU: of one CPU, as the kernel charges it, which includes time frozen while current.");
+    line(
+        out,
+        "requests/s: median [min..max] of the rounds. to vanilla: geometric mean of the ratios round by",
+    );
+    line(
+        out,
+        "round, 95 % bootstrap interval from 3 pairs on; a verdict needs 5 pairs and the whole interval.",
+    );
+    line(
+        out,
+        "of bound: against (rate without sharing beside compute) x (time in which a CPU was on that could",
+    );
+    line(
+        out,
+        "have served it, from the host's log); above 1 where I/O waits less behind compute. at equal I/O: compute plus the I/O's own CPU cost.",
+    );
+    if analysis
+        .loads
+        .iter()
+        .flat_map(|load| &load.rows)
+        .any(|row| row.daemon_cpu.is_some())
+    {
+        line(
+            out,
+            "inactive: time per second in which I/O-bound tasks could not go on because their vCPU was off.",
+        );
+        line(
+            out,
+            "daemon CPU: of one CPU, as the kernel charges it, which includes time frozen while current.",
+        );
+    }
     if analysis.vanilla.is_none() {
         line(out, "No arm of kind \"vanilla\": nothing to compare with.");
     }
@@ -254,7 +351,11 @@ fn spread(s: &Summary) -> String {
 
 /// With as many digits as matter.
 fn rate(value: f64) -> String {
-    if value < 100.0 { format!("{value:.1}") } else { format!("{value:.0}") }
+    if value < 100.0 {
+        format!("{value:.1}")
+    } else {
+        format!("{value:.0}")
+    }
 }
 
 /// `1.38 [1.30..1.45]`.
@@ -267,7 +368,9 @@ fn ratio(r: &Ratio) -> String {
 
 /// To three digits: a percentile is not known any better.
 fn duration(value: Option<Ns>) -> String {
-    let Some(Ns(ns)) = value else { return "-".to_owned() };
+    let Some(Ns(ns)) = value else {
+        return "-".to_owned();
+    };
     let step = 10u64.pow(ns.checked_ilog10().unwrap_or(0).saturating_sub(2));
     Ns((ns + step / 2) / step * step).to_string()
 }

@@ -54,15 +54,31 @@ fn a_good_file_gets_its_defaults() {
     assert_eq!(scenario.sharing.sweep_permille, 100);
     assert_eq!(
         scenario.loads[0].kind,
-        LoadKind::Pulse { queue_depth: 1, device: Ns::from_us(100), threads: 1 }
+        LoadKind::Pulse {
+            queue_depth: 1,
+            device: Ns::from_us(100),
+            threads: 1
+        }
     );
-    let LoadKind::Disk { pattern, burst: Some(burst), .. } = &scenario.loads[1].kind else {
+    let LoadKind::Disk {
+        pattern,
+        burst: Some(burst),
+        ..
+    } = &scenario.loads[1].kind
+    else {
         panic!("{:?}", scenario.loads[1]);
     };
-    assert_eq!((*pattern, burst.on, burst.off), (Pattern::Bursty, Ns::from_ms(50), Ns::from_ms(30)));
+    assert_eq!(
+        (*pattern, burst.on, burst.off),
+        (Pattern::Bursty, Ns::from_ms(50), Ns::from_ms(30))
+    );
     assert_eq!(
         scenario.arms[1].kind,
-        ArmKind::Vmigrater { dry_run: false, profile: None, config: None }
+        ArmKind::Vmigrater {
+            dry_run: false,
+            profile: None,
+            config: None
+        }
     );
 }
 
@@ -70,7 +86,11 @@ fn a_good_file_gets_its_defaults() {
 fn arms_rotate_and_drop_out_after_their_rounds() {
     let scenario = Scenario::parse(GOOD, "s.toml").unwrap();
     let names = |round| -> Vec<String> {
-        scenario.order_of_round(round).iter().map(|arm| arm.name.clone()).collect()
+        scenario
+            .order_of_round(round)
+            .iter()
+            .map(|arm| arm.name.clone())
+            .collect()
     };
     assert_eq!(names(0), ["vanilla", "ours", "fifo"]);
     assert_eq!(names(1), ["ours", "vanilla"]);
@@ -81,35 +101,114 @@ fn arms_rotate_and_drop_out_after_their_rounds() {
 fn every_value_error_names_line_field_value_and_what_is_right() {
     // (what to replace, with what, and everything the message must contain)
     let cases: &[(&str, &str, &[&str])] = &[
-        ("cpus = 2", "cpus = 0", &["s.toml:6:", "`topology.cpus` is 0", "1 to 1024"]),
+        (
+            "cpus = 2",
+            "cpus = 0",
+            &["s.toml:6:", "`topology.cpus` is 0", "1 to 1024"],
+        ),
         ("cpus = 2", "cpus = -3", &["`topology.cpus` is -3"]),
-        ("[2, 4]", "[]", &["s.toml:9:", "`sharing.vms_per_pcpu` is empty", "[2, 4, 8]"]),
-        ("[2, 4]", "[2, 65]", &["`sharing.vms_per_pcpu` is 65", "1 to 64"]),
+        (
+            "[2, 4]",
+            "[]",
+            &["s.toml:9:", "`sharing.vms_per_pcpu` is empty", "[2, 4, 8]"],
+        ),
+        (
+            "[2, 4]",
+            "[2, 65]",
+            &["`sharing.vms_per_pcpu` is 65", "1 to 64"],
+        ),
         ("[2, 4]", "[2, 2]", &["`sharing.vms_per_pcpu` is 2", "once"]),
-        ("\"11 ms\"", "\"11 parsecs\"", &["s.toml:10:", "`sharing.slice` is \"11 parsecs\"", "200 us to 1 s"]),
+        (
+            "\"11 ms\"",
+            "\"11 parsecs\"",
+            &[
+                "s.toml:10:",
+                "`sharing.slice` is \"11 parsecs\"",
+                "200 us to 1 s",
+            ],
+        ),
         ("\"11 ms\"", "\"-1 ms\"", &["`sharing.slice` is \"-1 ms\""]),
-        ("\"11 ms\"", "\"3 days\"", &["`sharing.slice` is \"3 days\""]),
-        ("name = \"small\"", "name = \"Big One\"", &["s.toml:2:", "`name` is \"Big One\"", "lower-case"]),
-        ("kind = \"pulse\"", "kind = \"tape\"", &["s.toml:14:", "`load[0].kind` is \"tape\"", "\"disk\""]),
-        ("kind = \"pulse\"", "kind = \"pulse\"\nblock_kib = 4", &["s.toml:15:", "`load[0].block_kib`", "no such key"]),
-        ("pattern = \"bursty\"", "pattern = \"zigzag\"", &["`load[1].pattern` is \"zigzag\"", "random-read"]),
-        ("pattern = \"bursty\"", "", &["`load[1].pattern` is missing"]),
-        ("pause = \"30 ms\"", "", &["`load[1].pause` is missing", "both"]),
-        ("\"bursty\"", "\"random-read\"", &["`load[1].burst/pause` is \"50 ms\"", "bursty"]),
-        ("name = \"bursts\"", "name = \"pulse-qd1\"", &["s.toml:17:", "`load[1].name`", "name of its own"]),
-        ("name = \"vanilla\"", "name = \"magic\"", &["s.toml:24:", "`arm[0].kind` is \"magic\"", "\"published\""]),
-        ("name = \"vanilla\"", "name = \"fifo\"", &["`arm[2].name`", "name of its own"]),
-        ("kind = \"vmigrater\"", "kind = \"command\"", &["`arm[1].command` is missing or empty", "{tids}"]),
-        ("name = \"vanilla\"", "name = \"solo\"", &["`arm[0].name` is \"solo\"", "always measured"]),
+        (
+            "\"11 ms\"",
+            "\"3 days\"",
+            &["`sharing.slice` is \"3 days\""],
+        ),
+        (
+            "name = \"small\"",
+            "name = \"Big One\"",
+            &["s.toml:2:", "`name` is \"Big One\"", "lower-case"],
+        ),
+        (
+            "kind = \"pulse\"",
+            "kind = \"tape\"",
+            &["s.toml:14:", "`load[0].kind` is \"tape\"", "\"disk\""],
+        ),
+        (
+            "kind = \"pulse\"",
+            "kind = \"pulse\"\nblock_kib = 4",
+            &["s.toml:15:", "`load[0].block_kib`", "no such key"],
+        ),
+        (
+            "pattern = \"bursty\"",
+            "pattern = \"zigzag\"",
+            &["`load[1].pattern` is \"zigzag\"", "random-read"],
+        ),
+        (
+            "pattern = \"bursty\"",
+            "",
+            &["`load[1].pattern` is missing"],
+        ),
+        (
+            "pause = \"30 ms\"",
+            "",
+            &["`load[1].pause` is missing", "both"],
+        ),
+        (
+            "\"bursty\"",
+            "\"random-read\"",
+            &["`load[1].burst/pause` is \"50 ms\"", "bursty"],
+        ),
+        (
+            "name = \"bursts\"",
+            "name = \"pulse-qd1\"",
+            &["s.toml:17:", "`load[1].name`", "name of its own"],
+        ),
+        (
+            "name = \"vanilla\"",
+            "name = \"magic\"",
+            &["s.toml:24:", "`arm[0].kind` is \"magic\"", "\"published\""],
+        ),
+        (
+            "name = \"vanilla\"",
+            "name = \"fifo\"",
+            &["`arm[2].name`", "name of its own"],
+        ),
+        (
+            "kind = \"vmigrater\"",
+            "kind = \"command\"",
+            &["`arm[1].command` is missing or empty", "{tids}"],
+        ),
+        (
+            "name = \"vanilla\"",
+            "name = \"solo\"",
+            &["`arm[0].name` is \"solo\"", "always measured"],
+        ),
         ("rounds = 2", "rounds = 0", &["`arm[1].rounds` is 0"]),
-        ("rounds = 1", "config = \"x\"", &["`arm[2].config`", "only arms that start the daemon"]),
+        (
+            "rounds = 1",
+            "config = \"x\"",
+            &["`arm[2].config`", "only arms that start the daemon"],
+        ),
         ("rounds = 1", "profile = \"x\"", &["`arm[2].profile`"]),
     ];
     for (from, to, wanted) in cases {
         assert!(GOOD.contains(from), "{from}");
         let message = error_of(&GOOD.replacen(from, to, 1));
         for part in *wanted {
-            assert!(message.contains(part), "replacing {from} by {to}: {message:?} lacks {part:?}");
+            assert!(
+                message.contains(part),
+                "replacing {from} by {to}: {message:?} lacks {part:?}"
+            );
         }
     }
 }
@@ -141,5 +240,8 @@ fn a_scenario_needs_loads_and_arms() {
 #[test]
 fn a_missing_file_is_named() {
     let error = Scenario::load(std::path::Path::new("/nonexistent/x.toml")).unwrap_err();
-    assert!(error.to_string().starts_with("/nonexistent/x.toml: "), "{error}");
+    assert!(
+        error.to_string().starts_with("/nonexistent/x.toml: "),
+        "{error}"
+    );
 }

@@ -132,10 +132,17 @@ pub fn paired_ratio(pairs: &[(f64, f64)]) -> Option<Ratio> {
             let means: Vec<f64> = (0..RESAMPLES)
                 .map(|_| mean((0..n).map(|_| logs[random.below(n)]).sum()))
                 .collect();
-            Some((quantile(&means, 0.025)?.exp(), quantile(&means, 0.975)?.exp()))
+            Some((
+                quantile(&means, 0.025)?.exp(),
+                quantile(&means, 0.975)?.exp(),
+            ))
         })
         .flatten();
-    Some(Ratio { n, centre, interval })
+    Some(Ratio {
+        n,
+        centre,
+        interval,
+    })
 }
 
 impl Ratio {
@@ -145,7 +152,9 @@ impl Ratio {
         match self.interval {
             _ if self.n < MIN_PAIRS_FOR_VERDICT => Verdict::TooFew,
             None => Verdict::TooFew,
-            Some((low, high)) if low >= 1.0 - SAME_WITHIN && high <= 1.0 + SAME_WITHIN => Verdict::Same,
+            Some((low, high)) if low >= 1.0 - SAME_WITHIN && high <= 1.0 + SAME_WITHIN => {
+                Verdict::Same
+            }
             Some((low, _)) if low > 1.0 => Verdict::Better,
             Some((_, high)) if high < 1.0 => Verdict::Worse,
             Some(_) => Verdict::Unclear,

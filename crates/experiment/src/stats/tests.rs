@@ -14,7 +14,12 @@ fn quantiles_of_known_values() {
     assert_eq!(quantile(&[], 0.5), None);
     assert_eq!(
         summarise(&[3.0, 9.0, 5.0]),
-        Some(Summary { n: 3, median: 5.0, min: 3.0, max: 9.0 })
+        Some(Summary {
+            n: 3,
+            median: 5.0,
+            min: 3.0,
+            max: 9.0
+        })
     );
 }
 
@@ -27,7 +32,14 @@ fn twice_and_half_cancel() {
 
 #[test]
 fn equal_ratios_have_a_point_interval_however_the_baseline_drifts() {
-    let ratio = paired_ratio(&[(15.0, 10.0), (30.0, 20.0), (3.0, 2.0), (1.5, 1.0), (6.0, 4.0)]).unwrap();
+    let ratio = paired_ratio(&[
+        (15.0, 10.0),
+        (30.0, 20.0),
+        (3.0, 2.0),
+        (1.5, 1.0),
+        (6.0, 4.0),
+    ])
+    .unwrap();
     let (low, high) = ratio.interval.unwrap();
     for value in [ratio.centre, low, high] {
         assert!((value - 1.5).abs() < 1e-9, "{ratio:?}");
@@ -39,7 +51,9 @@ fn equal_ratios_have_a_point_interval_however_the_baseline_drifts() {
 fn the_interval_of_a_known_sample_is_close_to_the_t_interval() {
     // ln ratios 0.1, 0.2 .. 0.9 have mean 0.5 and standard error 0.0913; the
     // bootstrap's is 0.0861 (it divides by n, not n - 1): 0.5 +- 1.96 * 0.0861.
-    let pairs: Vec<(f64, f64)> = (1..=9).map(|i| ((f64::from(i) / 10.0).exp(), 1.0)).collect();
+    let pairs: Vec<(f64, f64)> = (1..=9)
+        .map(|i| ((f64::from(i) / 10.0).exp(), 1.0))
+        .collect();
     let ratio = paired_ratio(&pairs).unwrap();
     let (low, high) = ratio.interval.unwrap();
     assert!((ratio.centre.ln() - 0.5).abs() < 1e-12);
@@ -49,7 +63,14 @@ fn the_interval_of_a_known_sample_is_close_to_the_t_interval() {
 
 #[test]
 fn verdicts_follow_the_interval_and_never_the_centre() {
-    let of = |n, interval| Ratio { n, centre: 1.4, interval: Some(interval) }.verdict();
+    let of = |n, interval| {
+        Ratio {
+            n,
+            centre: 1.4,
+            interval: Some(interval),
+        }
+        .verdict()
+    };
     assert_eq!(of(9, (1.1, 1.8)), Verdict::Better);
     assert_eq!(of(9, (0.9, 1.8)), Verdict::Unclear);
     assert_eq!(of(9, (0.5, 0.9)), Verdict::Worse);

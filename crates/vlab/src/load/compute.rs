@@ -75,7 +75,9 @@ pub fn run(args: &ComputeArgs) -> anyhow::Result<()> {
         .iter()
         .map(|cpu| {
             let mine = records.iter().filter(|(on, _)| *on == cpu);
-            mine.map(|(_, ends)| units_within(ends, window)).sum::<f64>() / window.length().as_secs_f64()
+            mine.map(|(_, ends)| units_within(ends, window))
+                .sum::<f64>()
+                / window.length().as_secs_f64()
         })
         .collect();
     say(&ComputeReport { units_per_s })
@@ -88,7 +90,12 @@ fn work(cpu: VcpuId, control: &Control, tell: &mpsc::Sender<u32>) -> anyhow::Res
     rustix::thread::sched_setaffinity(None, &set)
         .with_context(|| format!("cannot pin a compute thread to CPU {cpu}; is it online?"))?;
     // The receiver is gone only if the process is about to end.
-    let _ = tell.send(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs());
+    let _ = tell.send(
+        rustix::thread::gettid()
+            .as_raw_nonzero()
+            .get()
+            .unsigned_abs(),
+    );
     let mut ends = Vec::with_capacity(UNITS_PER_S * 4);
     let mut x = 1u64;
     control.has_started();
@@ -121,11 +128,29 @@ mod tests {
     #[test]
     fn units_at_the_edges_count_in_part() {
         let ends: Vec<Time> = [0, 10, 20, 30, 40].map(Time).into();
-        let count = |from, to| units_within(&ends, Window { from: Time(from), to: Time(to) });
+        let count = |from, to| {
+            units_within(
+                &ends,
+                Window {
+                    from: Time(from),
+                    to: Time(to),
+                },
+            )
+        };
         assert!((count(10, 30) - 2.0).abs() < 1e-12);
         assert!((count(15, 30) - 1.5).abs() < 1e-12);
         assert!((count(12, 18) - 0.6).abs() < 1e-12);
         assert!((count(100, 200)).abs() < 1e-12);
-        assert!((units_within(&[], Window { from: Time(0), to: Time(1) })).abs() < 1e-12);
+        assert!(
+            (units_within(
+                &[],
+                Window {
+                    from: Time(0),
+                    to: Time(1)
+                }
+            ))
+            .abs()
+                < 1e-12
+        );
     }
 }

@@ -36,7 +36,8 @@ impl DataFile {
     /// # Errors
     /// The file system has no unnamed files or no room, or the user interrupted.
     pub fn create(dir: &Path, mib: u32, interrupted: &dyn Fn() -> bool) -> anyhow::Result<Self> {
-        let flags = rustix::fs::OFlags::TMPFILE | rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC;
+        let flags =
+            rustix::fs::OFlags::TMPFILE | rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC;
         let fd = rustix::fs::open(dir, flags, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR).with_context(|| {
             format!("cannot make an unnamed file in {}; give a directory on a local disk with --dir", dir.display())
         })?;
@@ -52,10 +53,15 @@ impl DataFile {
                 x ^= x << 17;
                 word.copy_from_slice(&x.to_ne_bytes());
             }
-            file.write_all(&block)
-                .with_context(|| format!("cannot write {mib} MiB of test data in {}; is the disk full?", dir.display()))?;
+            file.write_all(&block).with_context(|| {
+                format!(
+                    "cannot write {mib} MiB of test data in {}; is the disk full?",
+                    dir.display()
+                )
+            })?;
         }
-        file.sync_all().context("cannot write the test data to the disk")?;
+        file.sync_all()
+            .context("cannot write the test data to the disk")?;
         Ok(Self { file, mib })
     }
 
@@ -88,10 +94,18 @@ pub fn arguments(job: &Job, data: &DataFile, log_prefix: &Path) -> Vec<String> {
         Pattern::SequentialRead => "read",
     };
     // A single request needs no queue: psync is what a plain read(2) does.
-    let engine = if job.queue_depth == 1 { "psync" } else { "io_uring" };
+    let engine = if job.queue_depth == 1 {
+        "psync"
+    } else {
+        "io_uring"
+    };
     let mut arguments = vec![
         "--name=vlab".to_owned(),
-        format!("--filename=/proc/{}/fd/{}", std::process::id(), data.file.as_raw_fd()),
+        format!(
+            "--filename=/proc/{}/fd/{}",
+            std::process::id(),
+            data.file.as_raw_fd()
+        ),
         "--thread".to_owned(),
         "--direct=1".to_owned(),
         format!("--rw={rw}"),
@@ -125,7 +139,10 @@ pub fn arguments(job: &Job, data: &DataFile, log_prefix: &Path) -> Vec<String> {
 pub fn read_log(log: impl BufRead, window: Window, block_kib: u32) -> anyhow::Result<Io> {
     let from_ms = window.from.0.div_ceil(1_000_000);
     let to_ms = window.to.0 / 1_000_000;
-    anyhow::ensure!(from_ms < to_ms, "the window is shorter than fio's clock can tell");
+    anyhow::ensure!(
+        from_ms < to_ms,
+        "the window is shorter than fio's clock can tell"
+    );
     let mut latencies: Vec<Ns> = Vec::new();
     for line in log.lines() {
         let line = line.context("cannot read fio's log")?;
@@ -180,16 +197,25 @@ mod tests {
     #[test]
     fn a_window_of_the_log_is_counted_in_whole_milliseconds() {
         let log = "99, 1000, 0, 4096, 0\n100, 2000, 0, 4096, 0\n150, 3000, 0, 4096, 0\n200, 9000, 0, 4096, 0\n";
-        let window = Window { from: Time(99 * MS + 1), to: Time(200 * MS) };
+        let window = Window {
+            from: Time(99 * MS + 1),
+            to: Time(200 * MS),
+        };
         let io = read_log(log.as_bytes(), window, 4).unwrap();
         assert!((io.ops_per_s - 20.0).abs() < 1e-9, "{io:?}");
         assert!((io.bytes_per_s - 20.0 * 4096.0).abs() < 1e-6);
-        assert!(io.latency.max.0 >= 3000 && io.latency.max.0 < 3010, "{io:?}");
+        assert!(
+            io.latency.max.0 >= 3000 && io.latency.max.0 < 3010,
+            "{io:?}"
+        );
     }
 
     #[test]
     fn what_is_not_a_log_is_named() {
-        let window = Window { from: Time(0), to: Time(MS * 10) };
+        let window = Window {
+            from: Time(0),
+            to: Time(MS * 10),
+        };
         let error = read_log("fio: broken\n".as_bytes(), window, 4).unwrap_err();
         assert!(error.to_string().contains("fio: broken"), "{error}");
     }

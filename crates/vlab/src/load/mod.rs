@@ -68,8 +68,14 @@ impl Window {
     fn from_line(line: &str) -> anyhow::Result<Self> {
         let numbers: Result<Vec<u64>, _> = line.split_whitespace().map(str::parse).collect();
         match numbers.as_deref() {
-            Ok([from, to]) if from < to => Ok(Self { from: Time(*from), to: Time(*to) }),
-            _ => anyhow::bail!("`{}` is not a window; write FROM TO in nanoseconds of CLOCK_MONOTONIC", line.trim()),
+            Ok([from, to]) if from < to => Ok(Self {
+                from: Time(*from),
+                to: Time(*to),
+            }),
+            _ => anyhow::bail!(
+                "`{}` is not a window; write FROM TO in nanoseconds of CLOCK_MONOTONIC",
+                line.trim()
+            ),
         }
     }
 }
@@ -122,20 +128,32 @@ pub(crate) fn serve<R>(
         }
         anyhow::bail!("a load thread ended before it started to work");
     }
-    while (control.running.load(Ordering::Acquire) as usize) < workers.len() && !workers.iter().any(Worker::is_finished) {
+    while (control.running.load(Ordering::Acquire) as usize) < workers.len()
+        && !workers.iter().any(Worker::is_finished)
+    {
         std::thread::sleep(Duration::from_millis(1));
     }
     let start = now();
     let window = match seconds {
         Some(seconds) => {
             std::thread::sleep(Duration::from_secs_f64(seconds));
-            Some(Window { from: start, to: now() })
+            Some(Window {
+                from: start,
+                to: now(),
+            })
         }
         None => {
             say(&Ready { tids })?;
             let mut line = String::new();
-            io::stdin().lock().read_line(&mut line).context("cannot read the window from standard input")?;
-            if line.is_empty() { None } else { Some(Window::from_line(&line)?) }
+            io::stdin()
+                .lock()
+                .read_line(&mut line)
+                .context("cannot read the window from standard input")?;
+            if line.is_empty() {
+                None
+            } else {
+                Some(Window::from_line(&line)?)
+            }
         }
     };
     control.stop.store(true, Ordering::Relaxed);
@@ -145,7 +163,9 @@ pub(crate) fn serve<R>(
 }
 
 fn join<R>(worker: Worker<R>) -> anyhow::Result<R> {
-    worker.join().map_err(|_| anyhow::anyhow!("a load thread panicked"))?
+    worker
+        .join()
+        .map_err(|_| anyhow::anyhow!("a load thread panicked"))?
 }
 
 /// Prints one line of JSON.
@@ -164,7 +184,10 @@ mod tests {
 
     #[test]
     fn a_window_survives_its_line() {
-        let window = Window { from: Time(5), to: Time(9) };
+        let window = Window {
+            from: Time(5),
+            to: Time(9),
+        };
         assert_eq!(Window::from_line(&window.to_line()).unwrap(), window);
         assert_eq!(window.length(), Ns(4));
         assert!(window.contains(Time(5)) && !window.contains(Time(9)));

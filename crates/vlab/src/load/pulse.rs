@@ -99,7 +99,11 @@ pub fn run(args: &PulseArgs) -> anyhow::Result<()> {
     let Some((window, records)) = serve(&control, &tids, workers, args.seconds)? else {
         return Ok(());
     };
-    let within: Vec<Done> = records.into_iter().flatten().filter(|done| window.contains(done.at)).collect();
+    let within: Vec<Done> = records
+        .into_iter()
+        .flatten()
+        .filter(|done| window.contains(done.at))
+        .collect();
     say(&PulseReport {
         ops_per_s: within.len() as f64 / window.length().as_secs_f64(),
         latency: percentiles(within.iter().map(|done| done.latency))?,
@@ -107,9 +111,12 @@ pub fn run(args: &PulseArgs) -> anyhow::Result<()> {
 }
 
 /// Latency percentiles of some requests; all zero without any.
-pub(crate) fn percentiles(latencies: impl Iterator<Item = Ns>) -> anyhow::Result<experiment::result::Latency> {
+pub(crate) fn percentiles(
+    latencies: impl Iterator<Item = Ns>,
+) -> anyhow::Result<experiment::result::Latency> {
     // 1 ns to 100 s with three digits: about 200 KiB.
-    let mut histogram = Histogram::<u64>::new_with_bounds(1, 100_000_000_000, 3).context("histogram bounds")?;
+    let mut histogram =
+        Histogram::<u64>::new_with_bounds(1, 100_000_000_000, 3).context("histogram bounds")?;
     for latency in latencies {
         histogram.saturating_record(latency.0);
     }
@@ -123,11 +130,21 @@ pub(crate) fn percentiles(latencies: impl Iterator<Item = Ns>) -> anyhow::Result
 }
 
 /// One thread: `depth` timeouts in flight, each submitted again when it fires.
-fn work(depth: u32, device: Ns, control: &Control, tell: &mpsc::Sender<u32>) -> anyhow::Result<Vec<Done>> {
+fn work(
+    depth: u32,
+    device: Ns,
+    control: &Control,
+    tell: &mpsc::Sender<u32>,
+) -> anyhow::Result<Vec<Done>> {
     let mut ring = IoUring::new(depth.max(2).next_power_of_two())
         .context("cannot set up io_uring; is it forbidden by sysctl kernel.io_uring_disabled or a seccomp filter?")?;
     // The receiver is gone only if the process is about to end.
-    let _ = tell.send(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs());
+    let _ = tell.send(
+        rustix::thread::gettid()
+            .as_raw_nonzero()
+            .get()
+            .unsigned_abs(),
+    );
     let length = Timespec::new()
         .sec(device.0 / 1_000_000_000)
         .nsec((device.0 % 1_000_000_000) as u32);
@@ -153,9 +170,16 @@ fn work(depth: u32, device: Ns, control: &Control, tell: &mpsc::Sender<u32>) -> 
         for completion in ring.completion() {
             // A timeout that fires has this result; any other is a refusal.
             let fired = completion.result() == -libc::ETIME;
-            anyhow::ensure!(fired, "the kernel refused a timeout request: {}", completion.result());
+            anyhow::ensure!(
+                fired,
+                "the kernel refused a timeout request: {}",
+                completion.result()
+            );
             let slot = completion.user_data();
-            records.push(Done { at, latency: at.since(submitted[slot as usize]) });
+            records.push(Done {
+                at,
+                latency: at.since(submitted[slot as usize]),
+            });
             idle.push(slot);
         }
     }
@@ -173,6 +197,9 @@ mod tests {
         assert!(close(latency.p50, 500), "{latency:?}");
         assert!(close(latency.p99, 990), "{latency:?}");
         assert!(close(latency.max, 1000), "{latency:?}");
-        assert_eq!(percentiles(std::iter::empty()).unwrap(), experiment::result::Latency::default());
+        assert_eq!(
+            percentiles(std::iter::empty()).unwrap(),
+            experiment::result::Latency::default()
+        );
     }
 }

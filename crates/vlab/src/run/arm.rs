@@ -38,28 +38,39 @@ pub(super) struct Setting<'a> {
 
 /// Gives the I/O threads the priority that the arm asks for. Before anything is
 /// frozen, so that all arms begin alike.
-pub(super) fn set_priorities(arm: &Arm, tids: &[u32]) -> anyhow::Result<()> {
-    for &tid in tids {
-        match arm.kind {
-            ArmKind::Fifo => set_fifo(tid).with_context(|| {
-                format!("cannot make thread {tid} SCHED_FIFO; run as root, in a cgroup with real-time run time")
-            })?,
-            ArmKind::Nice => {
-                let pid = rustix::process::Pid::from_raw(tid.cast_signed());
-                rustix::process::setpriority_process(pid, -20)
-                    .with_context(|| format!("cannot set nice -20 for thread {tid}; run as root"))?;
-            }
-            ArmKind::Vanilla | ArmKind::Vmigrater { .. } | ArmKind::Command { .. } => {}
-        }
+pub(super) fn set_priorities(kind: &ArmKind, tids: &[u32]) -> anyhow::Result<()> {
+    match kind {
+        ArmKind::Fifo => tids.iter().try_for_each(|tid| fifo(*tid)),
+        ArmKind::Nice => tids.iter().try_for_each(|tid| nice(*tid)),
+        ArmKind::Vanilla | ArmKind::Vmigrater { .. } | ArmKind::Command { .. } => Ok(()),
     }
-    Ok(())
+}
+
+fn nice(tid: u32) -> anyhow::Result<()> {
+    let pid = rustix::process::Pid::from_raw(tid.cast_signed());
+    rustix::process::setpriority_process(pid, -20)
+        .with_context(|| format!("cannot set nice -20 for thread {tid}; run as root"))
+}
+
+fn fifo(tid: u32) -> anyhow::Result<()> {
+    set_fifo(tid).with_context(|| {
+        format!(
+            "cannot make thread {tid} SCHED_FIFO; run as root, in a cgroup with real-time run time"
+        )
+    })
 }
 
 fn set_fifo(tid: u32) -> std::io::Result<()> {
     let parameter = libc::sched_param { sched_priority: 1 };
     // SAFETY: the call reads one structure, which lives until it returns.
-    let failed = unsafe { libc::sched_setscheduler(tid.cast_signed(), libc::SCHED_FIFO, &raw const parameter) } != 0;
-    if failed { Err(std::io::Error::last_os_error()) } else { Ok(()) }
+    let failed = unsafe {
+        libc::sched_setscheduler(tid.cast_signed(), libc::SCHED_FIFO, &raw const parameter)
+    } != 0;
+    if failed {
+        Err(std::io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
 }
 
 impl Running {
@@ -73,7 +84,11 @@ impl Running {
     ) -> anyhow::Result<Self> {
         match &arm.kind {
             ArmKind::Vanilla | ArmKind::Fifo | ArmKind::Nice => Ok(Self::Nothing),
-            ArmKind::Vmigrater { dry_run, profile, config } => {
+            ArmKind::Vmigrater {
+                dry_run,
+                profile,
+                config,
+            } => {
                 let options = Options {
                     program: context.vmigrater,
                     dry_run: *dry_run,
@@ -82,14 +97,24 @@ impl Running {
                     steal_map_id,
                     scratch: context.scratch,
                 };
-                Ok(Self::Daemon(Box::new(Daemon::start(&options, interrupt)?), None))
+                Ok(Self::Daemon(
+                    Box::new(Daemon::start(&options, interrupt)?),
+                    None,
+                ))
             }
             ArmKind::Command { command } => {
                 let list: Vec<String> = tids.iter().map(u32::to_string).collect();
-                let mut words = command.iter().map(|word| word.replace("{tids}", &list.join(",")));
+                let mut words = command
+                    .iter()
+                    .map(|word| word.replace("{tids}", &list.join(",")));
                 let program = words.next().context("the arm's command is empty")?;
                 let arguments: Vec<String> = words.collect();
-                Ok(Self::Command(Process::spawn(&arm.name, program.as_ref(), &arguments, Signal::TERM)?))
+                Ok(Self::Command(Process::spawn(
+                    &arm.name,
+                    program.as_ref(),
+                    &arguments,
+                    Signal::TERM,
+                )?))
             }
         }
     }

@@ -101,12 +101,20 @@ impl Daemon {
             fs::write(&path, config).context("cannot write the daemon's configuration")?;
             arguments.push(format!("--config={}", path.display()));
         }
-        let process = Process::spawn("vmigrater", options.program.as_os_str(), &arguments, Signal::TERM)?;
+        let process = Process::spawn(
+            "vmigrater",
+            options.program.as_os_str(),
+            &arguments,
+            Signal::TERM,
+        )?;
         let mut daemon = Self { process, socket };
         let give_up = now() + PATIENCE;
         loop {
             if let Some(status) = daemon.process.has_ended()? {
-                anyhow::bail!("vmigrater ended at once ({status}){}", daemon.process.last_words());
+                anyhow::bail!(
+                    "vmigrater ended at once ({status}){}",
+                    daemon.process.last_words()
+                );
             }
             match daemon.report() {
                 Ok(_) => return Ok(daemon),
@@ -128,7 +136,11 @@ impl Daemon {
                 return Err(error).with_context(|| format!("vmigrater gave no report{words}"));
             }
         };
-        Ok(Reading { report, cpu: cpu_time(self.process.pid()), at: now() })
+        Ok(Reading {
+            report,
+            cpu: cpu_time(self.process.pid()),
+            at: now(),
+        })
     }
 
     fn report(&self) -> anyhow::Result<Report> {
@@ -142,7 +154,10 @@ impl Daemon {
     /// Ends it and checks that it ended well.
     pub(super) fn end(self, interrupt: &Interrupt) -> anyhow::Result<()> {
         let status = self.process.end(interrupt)?;
-        anyhow::ensure!(status.success(), "vmigrater ended with {status} after SIGTERM");
+        anyhow::ensure!(
+            status.success(),
+            "vmigrater ended with {status} after SIGTERM"
+        );
         Ok(())
     }
 }
@@ -155,7 +170,12 @@ impl Reading {
         let sum = |map: &BTreeMap<String, u64>| map.values().sum::<u64>();
         let by_reason = |from: &BTreeMap<String, u64>, to: &BTreeMap<String, u64>| {
             to.iter()
-                .map(|(reason, n)| (reason.clone(), n.saturating_sub(from.get(reason).copied().unwrap_or(0))))
+                .map(|(reason, n)| {
+                    (
+                        reason.clone(),
+                        n.saturating_sub(from.get(reason).copied().unwrap_or(0)),
+                    )
+                })
                 .filter(|(_, n)| *n > 0)
                 .collect()
         };
@@ -186,7 +206,11 @@ fn cpu_time(pid: u32) -> Ns {
         let tasks = fs::read_dir(format!("/proc/{pid}/task"));
         for task in tasks.into_iter().flatten().flatten() {
             let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
-            todo.extend(children.split_whitespace().filter_map(|child| child.parse::<u32>().ok()));
+            todo.extend(
+                children
+                    .split_whitespace()
+                    .filter_map(|child| child.parse::<u32>().ok()),
+            );
         }
     }
     total
@@ -194,7 +218,10 @@ fn cpu_time(pid: u32) -> Ns {
 
 fn process_clock(pid: u32) -> Option<Ns> {
     let mut clock: libc::clockid_t = 0;
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     // SAFETY: both calls write to the locals they are given, nothing else.
     let failed = unsafe {
         libc::clock_getcpuclockid(i32::try_from(pid).ok()?, &raw mut clock) != 0
@@ -231,11 +258,22 @@ mod tests {
             n_min: 2,
             lost_events: 0,
         };
-        let first = Reading { report: report(1000, 5), cpu: Ns::from_ms(3), at: Time(0) };
-        let last = Reading { report: report(2100, 25), cpu: Ns::from_ms(9), at: Time(1_100_000_000) };
+        let first = Reading {
+            report: report(1000, 5),
+            cpu: Ns::from_ms(3),
+            at: Time(0),
+        };
+        let last = Reading {
+            report: report(2100, 25),
+            cpu: Ns::from_ms(9),
+            at: Time(1_100_000_000),
+        };
         let figures = first.until(&last, Time(1_000_000_000));
         assert_eq!(figures.interval, Ns::from_secs(1));
         assert_eq!(figures.moves, BTreeMap::from([("push".to_owned(), 20)]));
-        assert_eq!((figures.cpu, figures.wakeups, figures.n_min), (Ns::from_ms(6), 200, 0));
+        assert_eq!(
+            (figures.cpu, figures.wakeups, figures.n_min),
+            (Ns::from_ms(6), 200, 0)
+        );
     }
 }

@@ -29,16 +29,25 @@ impl DiskUnder {
         }
         let disk = Disk {
             name: block.file_name()?.to_string_lossy().into_owned(),
-            queues: fs::read_dir(block.join("mq")).map_or(0, |queues| u32::try_from(queues.count()).unwrap_or(0)),
-            scheduler: scheduler(&fs::read_to_string(block.join("queue/scheduler")).unwrap_or_default()),
+            queues: fs::read_dir(block.join("mq"))
+                .map_or(0, |queues| u32::try_from(queues.count()).unwrap_or(0)),
+            scheduler: scheduler(
+                &fs::read_to_string(block.join("queue/scheduler")).unwrap_or_default(),
+            ),
             file_system: file_system(dir).unwrap_or_default(),
         };
-        Some(Self { disk, interrupts: interrupts_of(&block) })
+        Some(Self {
+            disk,
+            interrupts: interrupts_of(&block),
+        })
     }
 
     /// Interrupts of the disk so far, per CPU.
     pub(super) fn completions(&self) -> io::Result<Vec<u64>> {
-        Ok(count(&fs::read_to_string("/proc/interrupts")?, &self.interrupts))
+        Ok(count(
+            &fs::read_to_string("/proc/interrupts")?,
+            &self.interrupts,
+        ))
     }
 }
 
@@ -47,7 +56,9 @@ fn interrupts_of(block: &Path) -> Vec<u32> {
     let mut dir: PathBuf = block.to_owned();
     while dir.starts_with("/sys/devices") && dir != Path::new("/sys/devices") {
         if let Ok(list) = fs::read_dir(dir.join("msi_irqs")) {
-            return list.filter_map(|irq| irq.ok()?.file_name().to_str()?.parse().ok()).collect();
+            return list
+                .filter_map(|irq| irq.ok()?.file_name().to_str()?.parse().ok())
+                .collect();
         }
         if !dir.pop() {
             break;
@@ -62,8 +73,14 @@ fn count(table: &str, interrupts: &[u32]) -> Vec<u64> {
     let cpus = lines.next().unwrap_or_default().split_whitespace().count();
     let mut sums = vec![0; cpus];
     for line in lines {
-        let Some((number, counts)) = line.split_once(':') else { continue };
-        if !number.trim().parse().is_ok_and(|number| interrupts.contains(&number)) {
+        let Some((number, counts)) = line.split_once(':') else {
+            continue;
+        };
+        if !number
+            .trim()
+            .parse()
+            .is_ok_and(|number| interrupts.contains(&number))
+        {
             continue;
         }
         for (sum, count) in sums.iter_mut().zip(counts.split_whitespace()) {
@@ -75,7 +92,9 @@ fn count(table: &str, interrupts: &[u32]) -> Vec<u64> {
 
 /// The one in brackets of `none [mq-deadline]`.
 fn scheduler(line: &str) -> String {
-    let chosen = line.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+    let chosen = line
+        .split_once('[')
+        .and_then(|(_, rest)| rest.split_once(']'));
     chosen.map_or(line.trim(), |(name, _)| name).to_owned()
 }
 
@@ -88,7 +107,8 @@ fn file_system(dir: &Path) -> Option<String> {
         .filter_map(|line| {
             let (left, right) = line.split_once(" - ")?;
             let point = left.split_whitespace().nth(4)?;
-            dir.starts_with(point).then(|| (point.len(), right.split_whitespace().next()))
+            dir.starts_with(point)
+                .then(|| (point.len(), right.split_whitespace().next()))
         })
         .max_by_key(|(length, _)| *length)?
         .1

@@ -12,7 +12,11 @@ use experiment::result::Environment;
 
 /// Describes this machine. What cannot be found out stays empty: a result
 /// without the CPU's name is still a result.
-pub(super) fn describe(disk: Option<Disk>, vmigrater: Option<&Path>, with_fio: bool) -> Environment {
+pub(super) fn describe(
+    disk: Option<Disk>,
+    vmigrater: Option<&Path>,
+    with_fio: bool,
+) -> Environment {
     let uname = rustix::system::uname();
     let version = uname.version().to_string_lossy();
     let mut tools = BTreeMap::from([("vlab".to_owned(), env!("CARGO_PKG_VERSION").to_owned())]);
@@ -26,7 +30,10 @@ pub(super) fn describe(disk: Option<Disk>, vmigrater: Option<&Path>, with_fio: b
     Environment {
         date: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
         kernel: uname.release().to_string_lossy().into_owned(),
-        preemption: preemption(&version, &fs::read_to_string("/sys/kernel/debug/sched/preempt").unwrap_or_default()),
+        preemption: preemption(
+            &version,
+            &fs::read_to_string("/sys/kernel/debug/sched/preempt").unwrap_or_default(),
+        ),
         cpu_model: cpu_model(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default()),
         cpus: freezer::online_cpus().map_or(0, |cpus| cpus.len()),
         load_average: load_average(&fs::read_to_string("/proc/loadavg").unwrap_or_default()),
@@ -38,18 +45,30 @@ pub(super) fn describe(disk: Option<Disk>, vmigrater: Option<&Path>, with_fio: b
 /// The mode in parentheses of the scheduler's debug file, else the word of
 /// `uname -v`.
 fn preemption(version: &str, debug: &str) -> String {
-    let build = version.split_whitespace().find(|word| word.starts_with("PREEMPT")).unwrap_or("no PREEMPT");
-    let mode = debug.split_once('(').and_then(|(_, rest)| rest.split_once(')'));
+    let build = version
+        .split_whitespace()
+        .find(|word| word.starts_with("PREEMPT"))
+        .unwrap_or("no PREEMPT");
+    let mode = debug
+        .split_once('(')
+        .and_then(|(_, rest)| rest.split_once(')'));
     mode.map_or(build.to_owned(), |(mode, _)| format!("{build}, {mode}"))
 }
 
 fn cpu_model(cpuinfo: &str) -> String {
-    let line = cpuinfo.lines().find_map(|line| line.strip_prefix("model name"));
-    line.and_then(|rest| rest.split_once(':')).map_or(String::new(), |(_, name)| name.trim().to_owned())
+    let line = cpuinfo
+        .lines()
+        .find_map(|line| line.strip_prefix("model name"));
+    line.and_then(|rest| rest.split_once(':'))
+        .map_or(String::new(), |(_, name)| name.trim().to_owned())
 }
 
 fn load_average(loadavg: &str) -> f64 {
-    loadavg.split_whitespace().next().and_then(|first| first.parse().ok()).unwrap_or(0.0)
+    loadavg
+        .split_whitespace()
+        .next()
+        .and_then(|first| first.parse().ok())
+        .unwrap_or(0.0)
 }
 
 fn version_of(program: &std::ffi::OsStr, prefix: &str) -> Option<String> {
@@ -65,7 +84,10 @@ mod tests {
     #[test]
     fn the_preemption_mode_comes_from_the_debug_file_if_it_is_there() {
         let version = "#1 SMP PREEMPT_DYNAMIC Mon Jan 1";
-        assert_eq!(preemption(version, "none (voluntary) full\n"), "PREEMPT_DYNAMIC, voluntary");
+        assert_eq!(
+            preemption(version, "none (voluntary) full\n"),
+            "PREEMPT_DYNAMIC, voluntary"
+        );
         assert_eq!(preemption(version, ""), "PREEMPT_DYNAMIC");
         assert_eq!(preemption("#1 SMP Mon", ""), "no PREEMPT");
     }
@@ -73,7 +95,10 @@ mod tests {
     #[test]
     fn what_is_missing_stays_empty() {
         assert_eq!(cpu_model("processor: 0\n"), "");
-        assert_eq!(cpu_model("model name\t: Some CPU @ 2 GHz\n"), "Some CPU @ 2 GHz");
+        assert_eq!(
+            cpu_model("model name\t: Some CPU @ 2 GHz\n"),
+            "Some CPU @ 2 GHz"
+        );
         assert!((load_average("0.25 0.1 0.0 1/2 3\n") - 0.25).abs() < 1e-9);
     }
 }

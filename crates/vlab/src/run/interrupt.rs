@@ -78,7 +78,10 @@ impl Interrupt {
     /// Waits until a descriptor can be read (or is at its end).
     pub(super) fn wait_readable(&self, fd: impl AsFd, until: Time) -> Result<Waited, Interrupted> {
         loop {
-            let mut fds = [PollFd::new(&self.signals, PollFlags::IN), PollFd::new(&fd, PollFlags::IN)];
+            let mut fds = [
+                PollFd::new(&self.signals, PollFlags::IN),
+                PollFd::new(&fd, PollFlags::IN),
+            ];
             match poll(&mut fds, until) {
                 Ok(0) => return Ok(Waited::Elapsed),
                 Ok(_) if !fds[0].revents().is_empty() => return Err(Interrupted),

@@ -39,7 +39,10 @@ pub(super) struct DataFiles {
 
 impl DataFiles {
     pub(super) fn new(dir: &Path) -> Self {
-        Self { dir: dir.to_owned(), by_mib: HashMap::new() }
+        Self {
+            dir: dir.to_owned(),
+            by_mib: HashMap::new(),
+        }
     }
 
     /// Makes the files that the loads need.
@@ -86,10 +89,19 @@ pub(super) enum IoLoad {
 
 impl IoLoad {
     /// Starts a load and waits until its threads do I/O.
-    pub(super) fn start(load: &Load, files: &DataFiles, scratch: &Path, interrupt: &Interrupt) -> anyhow::Result<Self> {
+    pub(super) fn start(
+        load: &Load,
+        files: &DataFiles,
+        scratch: &Path,
+        interrupt: &Interrupt,
+    ) -> anyhow::Result<Self> {
         match &load.kind {
             LoadKind::Idle => Ok(Self::Idle),
-            LoadKind::Pulse { queue_depth, device, threads } => {
+            LoadKind::Pulse {
+                queue_depth,
+                device,
+                threads,
+            } => {
                 let arguments = [
                     "load".to_owned(),
                     "pulse".to_owned(),
@@ -100,18 +112,37 @@ impl IoLoad {
                 let (process, tids) = start_own("the pulse load", &arguments, interrupt)?;
                 Ok(Self::Pulse { process, tids })
             }
-            LoadKind::Disk { pattern, queue_depth, block_kib, file_mib, burst } => {
-                let data = files.by_mib.get(file_mib).context("no test data for this load")?;
+            LoadKind::Disk {
+                pattern,
+                queue_depth,
+                block_kib,
+                file_mib,
+                burst,
+            } => {
+                let data = files
+                    .by_mib
+                    .get(file_mib)
+                    .context("no test data for this load")?;
                 let prefix = scratch.join("fio");
                 let log = scratch.join("fio_lat.1.log");
                 // A phase that failed may have left one.
                 let _ = fs::remove_file(&log);
-                let job = Job { pattern: *pattern, queue_depth: *queue_depth, block_kib: *block_kib, burst: *burst };
+                let job = Job {
+                    pattern: *pattern,
+                    queue_depth: *queue_depth,
+                    block_kib: *block_kib,
+                    burst: *burst,
+                };
                 let arguments = fio::arguments(&job, data, &prefix);
                 let process = Process::spawn("fio", "fio".as_ref(), &arguments, Signal::INT)
                     .context("is fio installed? On Debian: apt-get install fio")?;
                 debug_assert!(data.file().as_raw_fd() >= 0);
-                let mut load = Self::Fio { process, tids: Vec::new(), log, block_kib: *block_kib };
+                let mut load = Self::Fio {
+                    process,
+                    tids: Vec::new(),
+                    log,
+                    block_kib: *block_kib,
+                };
                 load.wait_for_reads(interrupt)?;
                 Ok(load)
             }
@@ -129,7 +160,9 @@ impl IoLoad {
     /// Waits until one of fio's threads has read from the disk: that one is its
     /// I/O thread (the leader only starts the others).
     fn wait_for_reads(&mut self, interrupt: &Interrupt) -> anyhow::Result<()> {
-        let Self::Fio { process, tids, .. } = self else { return Ok(()) };
+        let Self::Fio { process, tids, .. } = self else {
+            return Ok(());
+        };
         let give_up = now() + PATIENCE;
         while now() < give_up {
             if let Some(status) = process.has_ended()? {
@@ -145,17 +178,31 @@ impl IoLoad {
     }
 
     /// Ends it: what it did in the window. `None` for [`IoLoad::Idle`].
-    pub(super) fn finish(self, window: Window, interrupt: &Interrupt) -> anyhow::Result<Option<Io>> {
+    pub(super) fn finish(
+        self,
+        window: Window,
+        interrupt: &Interrupt,
+    ) -> anyhow::Result<Option<Io>> {
         match self {
             Self::Idle => Ok(None),
             Self::Pulse { mut process, .. } => {
                 let report: PulseReport = ask_own(&mut process, window, interrupt)?;
-                Ok(Some(Io { ops_per_s: report.ops_per_s, bytes_per_s: 0.0, latency: report.latency }))
+                Ok(Some(Io {
+                    ops_per_s: report.ops_per_s,
+                    bytes_per_s: 0.0,
+                    latency: report.latency,
+                }))
             }
-            Self::Fio { mut process, log, block_kib, .. } => {
+            Self::Fio {
+                mut process,
+                log,
+                block_kib,
+                ..
+            } => {
                 process.ask_to_end();
                 let output = process.read_to_end(interrupt, now() + PATIENCE)?;
-                fio::check_output(&output).with_context(|| format!("fio failed{}", process.last_words()))?;
+                fio::check_output(&output)
+                    .with_context(|| format!("fio failed{}", process.last_words()))?;
                 let file = fs::File::open(&log).context("fio wrote no log")?;
                 let io = fio::read_log(BufReader::new(file), window, block_kib)?;
                 fs::remove_file(&log).context("cannot remove fio's log")?;
@@ -168,14 +215,22 @@ impl IoLoad {
 /// Threads of a process, except its leader, that have read from a disk.
 fn readers(pid: u32) -> Vec<u32> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task"));
-    let tids = tasks.into_iter().flatten().filter_map(|task| task.ok()?.file_name().to_str()?.parse().ok());
-    tids.filter(|tid| *tid != pid && has_read(pid, *tid)).collect()
+    let tids = tasks
+        .into_iter()
+        .flatten()
+        .filter_map(|task| task.ok()?.file_name().to_str()?.parse().ok());
+    tids.filter(|tid| *tid != pid && has_read(pid, *tid))
+        .collect()
 }
 
 fn has_read(pid: u32, tid: u32) -> bool {
     let io = fs::read_to_string(format!("/proc/{pid}/task/{tid}/io")).unwrap_or_default();
-    let bytes = io.lines().find_map(|line| line.strip_prefix("read_bytes: "));
-    bytes.and_then(|bytes| bytes.parse::<u64>().ok()).is_some_and(|bytes| bytes > 0)
+    let bytes = io
+        .lines()
+        .find_map(|line| line.strip_prefix("read_bytes: "));
+    bytes
+        .and_then(|bytes| bytes.parse::<u64>().ok())
+        .is_some_and(|bytes| bytes > 0)
 }
 
 /// The running compute threads.
@@ -186,7 +241,11 @@ pub(super) struct ComputeLoad {
 
 impl ComputeLoad {
     /// Starts them and waits until all run.
-    pub(super) fn start(cpus: &CpuSet, threads_per_cpu: u32, interrupt: &Interrupt) -> anyhow::Result<Self> {
+    pub(super) fn start(
+        cpus: &CpuSet,
+        threads_per_cpu: u32,
+        interrupt: &Interrupt,
+    ) -> anyhow::Result<Self> {
         let arguments = [
             "load".to_owned(),
             "compute".to_owned(),
@@ -198,23 +257,36 @@ impl ComputeLoad {
     }
 
     /// Ends them: units per second in the window, per CPU.
-    pub(super) fn finish(mut self, window: Window, interrupt: &Interrupt) -> anyhow::Result<Vec<f64>> {
+    pub(super) fn finish(
+        mut self,
+        window: Window,
+        interrupt: &Interrupt,
+    ) -> anyhow::Result<Vec<f64>> {
         let report: ComputeReport = ask_own(&mut self.process, window, interrupt)?;
         Ok(report.units_per_s)
     }
 }
 
 /// Starts one of our own loads.
-fn start_own(name: &str, arguments: &[String], interrupt: &Interrupt) -> anyhow::Result<(Process, Vec<u32>)> {
+fn start_own(
+    name: &str,
+    arguments: &[String],
+    interrupt: &Interrupt,
+) -> anyhow::Result<(Process, Vec<u32>)> {
     let program = std::env::current_exe().context("cannot find our own program")?;
     let mut process = Process::spawn(name, program.as_os_str(), arguments, Signal::KILL)?;
     let line = process.read_line(interrupt, now() + PATIENCE)?;
-    let ready: Ready = serde_json::from_str(&line).with_context(|| format!("{name} says `{line}`"))?;
+    let ready: Ready =
+        serde_json::from_str(&line).with_context(|| format!("{name} says `{line}`"))?;
     Ok((process, ready.tids))
 }
 
 /// Gives one of our own loads its window and takes its answer.
-fn ask_own<R: serde::de::DeserializeOwned>(process: &mut Process, window: Window, interrupt: &Interrupt) -> anyhow::Result<R> {
+fn ask_own<R: serde::de::DeserializeOwned>(
+    process: &mut Process,
+    window: Window,
+    interrupt: &Interrupt,
+) -> anyhow::Result<R> {
     process.write_line(&window.to_line())?;
     let line = process.read_line(interrupt, now() + PATIENCE)?;
     serde_json::from_str(&line).with_context(|| format!("a load says `{line}`"))

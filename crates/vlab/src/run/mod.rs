@@ -5,7 +5,8 @@
 //! [`schedule`] which phase after which; [`phase`] one phase; [`arm`] what an
 //! arm does to it; [`daemon`] the daemon as a child; [`io_load`] the loads as
 //! children; [`process`] children that cannot survive us; [`interrupt`] Ctrl-C;
-//! [`disk`] where requests complete; [`environment`] where all this happens.
+//! [`narrow`] what the
+//! command line asks of it; [`disk`] where requests complete; [`environment`] where all this happens.
 
 mod arm;
 mod daemon;
@@ -13,6 +14,7 @@ mod disk;
 mod environment;
 mod interrupt;
 mod io_load;
+mod narrow;
 mod phase;
 mod process;
 mod progress;
@@ -27,7 +29,6 @@ use clap::ValueEnum;
 use experiment::result::FORMAT;
 use experiment::result::RunResult;
 use experiment::scenario::Scenario;
-use units::CpuSet;
 use units::Ns;
 
 use self::disk::DiskUnder;
@@ -39,12 +40,23 @@ use crate::load::now;
 
 pub use self::interrupt::Interrupted;
 
+/// The command line or the scenario asks for something that does not exist
+/// here.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Unusable(String);
+
 /// How often a phase that failed is measured again before the run gives up.
 const RETRIES: u32 = 1;
 
-/// `--quick`: rounds and window at most.
-const QUICK_ROUNDS: u32 = 1;
-const QUICK_WINDOW: Ns = Ns::from_ms(500);
+/// What to do next, for somebody who has just seen what it does here.
+const IN_YOUR_VM: &str = "
+In a VM of your own, as root:
+  vmigrater doctor          is there anything to gain on this machine?
+  vmigrater run --dry-run   decides and counts, moves nothing
+  vmigrater run             keeps I/O-bound tasks on running vCPUs; Ctrl-C puts everything back
+  vmigrater status          what it does now
+";
 
 /// What runs a scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -103,25 +115,39 @@ pub struct RunArgs {
 /// Runs it and returns the report's text.
 ///
 /// # Errors
-/// [`experiment::scenario::ScenarioError`] for a bad scenario,
+/// [`experiment::scenario::ScenarioError`] for a bad scenario, [`Unusable`] for
+/// one that does not fit this machine or the command line,
 /// [`freezer::Unsupported`] if this machine cannot be frozen, [`Interrupted`]
 /// after a signal, and whatever made a phase fail twice.
 pub fn run(args: &RunArgs) -> anyhow::Result<String> {
-    let scenario = narrowed(Scenario::load(&args.scenario)?, args)?;
-    let cpus = cpus(&scenario)?;
+    let scenario = narrow::scenario(Scenario::load(&args.scenario)?, args)?;
+    let cpus = narrow::cpus(&scenario)?;
     freezer::probe()?;
     for &vms in &scenario.sharing.vms_per_pcpu {
-        phase::plan(&scenario, vms, &cpus, Ns::ZERO)?;
+        phase::plan(&scenario, vms, &cpus, Ns::ZERO)
+            .map_err(|error| Unusable(format!("{error:#}")))?;
     }
-    let vmigrater = vmigrater(args, &scenario)?;
+    let vmigrater = narrow::vmigrater(args, &scenario)?;
     if let Some(json) = &args.json {
         // Now, not after four minutes of measuring.
-        let dir = json.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        anyhow::ensure!(dir.is_dir(), "{}: there is no directory {} for the result", json.display(), dir.display());
+        let dir = json
+            .parent()
+            .filter(|dir| !dir.as_os_str().is_empty())
+            .unwrap_or(Path::new("."));
+        if !dir.is_dir() {
+            let (json, dir) = (json.display(), dir.display());
+            return Err(Unusable(format!(
+                "{json}: there is no directory {dir} for the result"
+            ))
+            .into());
+        }
     }
 
     let interrupt = Interrupt::catch().context("cannot catch signals")?;
-    let scratch = tempfile::Builder::new().prefix("vlab-").tempdir().context("cannot make a temporary directory")?;
+    let scratch = tempfile::Builder::new()
+        .prefix("vlab-")
+        .tempdir()
+        .context("cannot make a temporary directory")?;
     let needs_disk = schedule::needs_disk(&scenario);
     let disk = needs_disk.then(|| DiskUnder::find(&args.dir)).flatten();
     let mut warnings = Vec::new();
@@ -163,7 +189,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<String> {
                     tries += 1;
                     warnings.push(format!("{what}: measured again after a failure: {error:#}"));
                 }
-                Err(error) if interrupt.is_set() => return Err(error.context(Interrupted)),
+                Err(_) if interrupt.is_set() => return Err(Interrupted.into()),
                 Err(error) => return Err(error.context(what)),
             }
         };
@@ -182,78 +208,22 @@ pub fn run(args: &RunArgs) -> anyhow::Result<String> {
     if let Some(json) = &args.json {
         result.save(json)?;
     }
-    Ok(experiment::report::text(&result))
+    let mut text = experiment::report::text(&result);
+    if schedule::needs_daemon(&scenario) {
+        text.push_str(IN_YOUR_VM);
+    }
+    Ok(text)
 }
 
 fn describe(step: &schedule::Step<'_>) -> String {
     let load = step.load.map_or("no I/O", |load| &load.name);
     match step.arm {
-        Some(_) => format!("{load}, {} VMs per pCPU, {}, round {}", step.vms_per_pcpu, step.name, step.round + 1),
+        Some(_) => format!(
+            "{load}, {} VMs per pCPU, {}, round {}",
+            step.vms_per_pcpu,
+            step.name,
+            step.round + 1
+        ),
         None => format!("{load}, no sharing, {}", step.name),
     }
-}
-
-/// The scenario with the command line's wishes.
-fn narrowed(mut scenario: Scenario, args: &RunArgs) -> anyhow::Result<Scenario> {
-    let known = |what: &str, wanted: &[String], have: Vec<&str>| -> anyhow::Result<()> {
-        for name in wanted {
-            anyhow::ensure!(have.contains(&name.as_str()), "the scenario has no {what} `{name}`; it has {}", have.join(", "));
-        }
-        Ok(())
-    };
-    known("arm", &args.arms, scenario.arms.iter().map(|arm| arm.name.as_str()).collect())?;
-    known("load", &args.loads, scenario.loads.iter().map(|load| load.name.as_str()).collect())?;
-    if !args.arms.is_empty() {
-        scenario.arms.retain(|arm| args.arms.contains(&arm.name));
-    }
-    if !args.loads.is_empty() {
-        scenario.loads.retain(|load| args.loads.contains(&load.name));
-    }
-    if !args.vms.is_empty() {
-        let have = &scenario.sharing.vms_per_pcpu;
-        for n in &args.vms {
-            anyhow::ensure!(have.contains(n), "the scenario has no phase with {n} VMs per pCPU; it has {have:?}");
-        }
-        scenario.sharing.vms_per_pcpu.retain(|n| args.vms.contains(n));
-    }
-    if let Some(rounds) = args.rounds {
-        // Arms that the scenario measures less often keep their share.
-        let before = scenario.measure.rounds;
-        for arm in &mut scenario.arms {
-            arm.rounds = arm.rounds.map(|n| (n * rounds).div_ceil(before).max(1));
-        }
-        scenario.measure.rounds = rounds;
-    }
-    if args.quick {
-        scenario.measure.rounds = scenario.measure.rounds.min(QUICK_ROUNDS);
-        scenario.measure.window = scenario.measure.window.min(QUICK_WINDOW);
-    }
-    Ok(scenario)
-}
-
-/// The CPUs of the VM under test: the first of this machine's.
-fn cpus(scenario: &Scenario) -> anyhow::Result<CpuSet> {
-    let online = freezer::online_cpus()?;
-    let wanted = scenario.topology.cpus;
-    anyhow::ensure!(
-        wanted == online.len(),
-        "the scenario asks for {wanted} CPUs, this machine has {online} online; the freezer measures whole machines: \
-         set topology.cpus = {} or use another backend",
-        online.len()
-    );
-    Ok(online)
-}
-
-/// The daemon's program.
-fn vmigrater(args: &RunArgs, scenario: &Scenario) -> anyhow::Result<PathBuf> {
-    let program = match &args.vmigrater {
-        Some(path) => path.clone(),
-        None => std::env::current_exe().context("cannot find our own program")?.with_file_name("vmigrater"),
-    };
-    anyhow::ensure!(
-        program.is_file() || !schedule::needs_daemon(scenario),
-        "there is no daemon at {}; build it with `cargo build --release -p vmigrater`, give --vmigrater PATH, or leave its arms out with --arms",
-        program.display()
-    );
-    Ok(program)
 }

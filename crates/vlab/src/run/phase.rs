@@ -64,11 +64,21 @@ pub(super) fn plan(scenario: &Scenario, vms: u32, cpus: &CpuSet, lead: Ns) -> an
         // Nothing is taken away, but the steal page is there to be watched: the
         // shortest gap after the longest slice.
         1 => Plan::fixed(MAX_ON, MIN_OFF, 0, cpus),
-        _ => Plan::fixed(slice, slice * u64::from(vms - 1), scenario.sharing.sweep_permille, cpus),
+        _ => Plan::fixed(
+            slice,
+            slice * u64::from(vms - 1),
+            scenario.sharing.sweep_permille,
+            cpus,
+        ),
     };
-    let plan = plan.with_context(|| format!("{vms} VMs per pCPU with slices of {slice} cannot be frozen"))?;
+    let plan = plan
+        .with_context(|| format!("{vms} VMs per pCPU with slices of {slice} cannot be frozen"))?;
     let lanes = plan.lanes().iter().map(|lane| Lane {
-        first_on: if vms == 1 { MAX_ON } else { lane.first_on + lead },
+        first_on: if vms == 1 {
+            MAX_ON
+        } else {
+            lane.first_on + lead
+        },
         ..lane.clone()
     });
     Ok(Plan::new(lanes.collect())?)
@@ -79,27 +89,44 @@ impl Bench<'_> {
     pub(super) fn measure(&mut self, step: &Step<'_>) -> anyhow::Result<Phase> {
         let compute = step
             .compute
-            .then(|| ComputeLoad::start(&self.cpus, self.scenario.compute.threads_per_cpu, self.interrupt))
+            .then(|| {
+                ComputeLoad::start(
+                    &self.cpus,
+                    self.scenario.compute.threads_per_cpu,
+                    self.interrupt,
+                )
+            })
             .transpose()?;
         let io = match step.load {
             Some(load) => IoLoad::start(load, &self.files, self.scratch, self.interrupt)?,
             None => IoLoad::Idle,
         };
-        let (mut freezer, mut running, warm_from) = match step.arm {
+        // The freezer last, so that an error or Ctrl-C gives the CPUs back before
+        // it waits for children to end.
+        let (mut running, mut freezer, warm_from) = match step.arm {
             Some(arm) => {
-                set_priorities(arm, io.tids())?;
+                set_priorities(&arm.kind, io.tids())?;
                 self.share(step, &io)?
             }
-            None => (None, Running::Nothing, now()),
+            None => {
+                if step.fifo {
+                    set_priorities(&ArmKind::Fifo, io.tids())?;
+                }
+                (Running::Nothing, None, now())
+            }
         };
-        self.interrupt.sleep_until(warm_from + self.warmup(step.vms_per_pcpu))?;
+        self.interrupt
+            .sleep_until(warm_from + self.warmup(step.vms_per_pcpu))?;
         running.window_opens()?;
 
-        let is_disk = step.load.is_some_and(|load| matches!(load.kind, LoadKind::Disk { .. }));
+        let is_disk = step
+            .load
+            .is_some_and(|load| matches!(load.kind, LoadKind::Disk { .. }));
         let disk = self.disk.as_ref().filter(|_| is_disk);
         let before = disk.map(DiskUnder::completions).transpose()?;
         let from = now();
-        self.interrupt.sleep_until(from + self.scenario.measure.window)?;
+        self.interrupt
+            .sleep_until(from + self.scenario.measure.window)?;
         let window = Window { from, to: now() };
         let after = disk.map(DiskUnder::completions).transpose()?;
         if let Some(freezer) = &mut freezer {
@@ -108,12 +135,20 @@ impl Bench<'_> {
 
         let daemon = running.window_closed(window.to)?;
         running.end(self.interrupt)?;
-        let host = freezer.as_ref().map_or_else(|| always_on(&self.cpus), |freezer| host(freezer, window, &self.cpus))?;
+        let host = freezer.as_ref().map_or_else(
+            || always_on(&self.cpus),
+            |freezer| host(freezer, window, &self.cpus),
+        )?;
         drop(freezer);
         let io = io.finish(window, self.interrupt)?;
-        let compute_per_s = compute.map_or(Ok(Vec::new()), |load| load.finish(window, self.interrupt))?;
+        let compute_per_s =
+            compute.map_or(Ok(Vec::new()), |load| load.finish(window, self.interrupt))?;
         let completions = match (before, after) {
-            (Some(before), Some(after)) => after.iter().zip(&before).map(|(after, before)| after - before).collect(),
+            (Some(before), Some(after)) => after
+                .iter()
+                .zip(&before)
+                .map(|(after, before)| after - before)
+                .collect(),
             _ => Vec::new(),
         };
         Ok(Phase {
@@ -133,7 +168,11 @@ impl Bench<'_> {
 
     /// How long a phase with so many VMs warms up.
     pub(super) fn warmup(&self, vms: u32) -> Ns {
-        let periods = if vms > 1 { self.scenario.sharing.slice * u64::from(vms) * WARMUP_PERIODS } else { Ns::ZERO };
+        let periods = if vms > 1 {
+            self.scenario.sharing.slice * u64::from(vms) * WARMUP_PERIODS
+        } else {
+            Ns::ZERO
+        };
         self.scenario.measure.warmup.max(periods)
     }
 
@@ -143,32 +182,68 @@ impl Bench<'_> {
     /// The freezer goes first, since the daemon needs the id of its steal page
     /// and must see the timer interrupt after it. But a program that starts
     /// while its CPUs are frozen starts late, so the first gap waits for it.
-    fn share(&mut self, step: &Step<'_>, io: &IoLoad) -> anyhow::Result<(Option<Freezer>, Running, Time)> {
-        let Some(arm) = step.arm else { return Ok((None, Running::Nothing, now())) };
-        let has_program = matches!(arm.kind, ArmKind::Vmigrater { .. } | ArmKind::Command { .. });
-        let lead = if has_program { self.lead.unwrap_or(FIRST_LEAD) } else { Ns::ZERO };
+    fn share(
+        &mut self,
+        step: &Step<'_>,
+        io: &IoLoad,
+    ) -> anyhow::Result<(Running, Option<Freezer>, Time)> {
+        let Some(arm) = step.arm else {
+            return Ok((Running::Nothing, None, now()));
+        };
+        let has_program = matches!(
+            arm.kind,
+            ArmKind::Vmigrater { .. } | ArmKind::Command { .. }
+        );
+        let lead = if has_program {
+            self.lead.unwrap_or(FIRST_LEAD)
+        } else {
+            Ns::ZERO
+        };
         let plan = plan(self.scenario, step.vms_per_pcpu, &self.cpus, lead)?;
         let length = lead + self.warmup(step.vms_per_pcpu) + self.scenario.measure.window + GRACE;
         let freezer = Freezer::start(&plan, &freezer::Options::new(length))?;
         let started = freezer.span().from;
-        let map = freezer.steal_map_id().context("the freezer's steal page has no id")?;
-        let setting = Setting { vmigrater: self.vmigrater, scratch: self.scratch };
+        let map = freezer
+            .steal_map_id()
+            .context("the freezer's steal page has no id")?;
+        let setting = Setting {
+            vmigrater: self.vmigrater,
+            scratch: self.scratch,
+        };
         let running = Running::start(arm, io.tids(), map, setting, self.interrupt)?;
         let ready = now();
         if has_program {
             // Half as much again, since starting takes longer on a bad day.
             let needed = ready.since(started).scaled(3, 2) + Ns::from_ms(20);
-            self.lead = Some(self.lead.unwrap_or(Ns::ZERO).max(needed).min(Ns::from_secs(9)));
+            self.lead = Some(
+                self.lead
+                    .unwrap_or(Ns::ZERO)
+                    .max(needed)
+                    .min(Ns::from_secs(9)),
+            );
         }
-        Ok((Some(freezer), running, ready.max(started + lead)))
+        Ok((running, Some(freezer), ready.max(started + lead)))
     }
 }
 
 /// What the freezer did in the window.
 fn host(freezer: &Freezer, window: Window, cpus: &CpuSet) -> anyhow::Result<Host> {
-    let dropped: u64 = freezer.counters().iter().map(|counters| counters.dropped).sum();
-    anyhow::ensure!(dropped == 0, "the freezer's log lost {dropped} gaps; use a shorter window");
-    let trace = Trace::new(freezer.log(), Span { from: window.from, to: window.to });
+    let dropped: u64 = freezer
+        .counters()
+        .iter()
+        .map(|counters| counters.dropped)
+        .sum();
+    anyhow::ensure!(
+        dropped == 0,
+        "the freezer's log lost {dropped} gaps; use a shorter window"
+    );
+    let trace = Trace::new(
+        freezer.log(),
+        Span {
+            from: window.from,
+            to: window.to,
+        },
+    );
     let share = |time: Ns| time.0 as f64 / window.length().0.max(1) as f64;
     Ok(Host {
         on_share: cpus.iter().map(|cpu| share(trace.on_time(cpu))).collect(),
@@ -179,5 +254,9 @@ fn host(freezer: &Freezer, window: Window, cpus: &CpuSet) -> anyhow::Result<Host
 
 /// Nothing was frozen.
 fn always_on(cpus: &CpuSet) -> anyhow::Result<Host> {
-    Ok(Host { on_share: cpus.iter().map(|_| 1.0).collect(), union_share: 1.0, slices: 0 })
+    Ok(Host {
+        on_share: cpus.iter().map(|_| 1.0).collect(),
+        union_share: 1.0,
+        slices: 0,
+    })
 }

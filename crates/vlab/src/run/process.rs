@@ -47,7 +47,12 @@ impl Process {
     ///
     /// Must be called on the thread that lives as long as the run: the kernel
     /// takes the end of that *thread* for the parent's death.
-    pub(super) fn spawn(name: &str, program: &std::ffi::OsStr, arguments: &[String], end: Signal) -> anyhow::Result<Self> {
+    pub(super) fn spawn(
+        name: &str,
+        program: &std::ffi::OsStr,
+        arguments: &[String],
+        end: Signal,
+    ) -> anyhow::Result<Self> {
         let errors = unnamed_file().context("cannot make a file for a child's messages")?;
         let mut command = Command::new(program);
         command
@@ -59,13 +64,22 @@ impl Process {
         // SAFETY: between fork and exec only one system call is made, which
         // allocates nothing and takes no lock.
         unsafe {
-            command.pre_exec(move || Ok(rustix::process::set_parent_process_death_signal(Some(end))?));
+            command
+                .pre_exec(move || Ok(rustix::process::set_parent_process_death_signal(Some(end))?));
         }
         let child = command
             .spawn()
             .with_context(|| format!("cannot start {}", program.to_string_lossy()))?;
         let group = Pid::from_child(&child);
-        Ok(Self { name: name.to_owned(), child, group, end, errors, buffer: Vec::new(), reaped: false })
+        Ok(Self {
+            name: name.to_owned(),
+            child,
+            group,
+            end,
+            errors,
+            buffer: Vec::new(),
+            reaped: false,
+        })
     }
 
     /// Its process id, which is also its group's.
@@ -82,12 +96,22 @@ impl Process {
 
     /// Sends it a line.
     pub(super) fn write_line(&mut self, line: &str) -> anyhow::Result<()> {
-        let stdin = self.child.stdin.as_mut().context("a child's input is closed")?;
-        stdin.write_all(line.as_bytes()).with_context(|| format!("cannot talk to {}", self.name))
+        let stdin = self
+            .child
+            .stdin
+            .as_mut()
+            .context("a child's input is closed")?;
+        stdin
+            .write_all(line.as_bytes())
+            .with_context(|| format!("cannot talk to {}", self.name))
     }
 
     /// The next line that it prints.
-    pub(super) fn read_line(&mut self, interrupt: &Interrupt, until: Time) -> anyhow::Result<String> {
+    pub(super) fn read_line(
+        &mut self,
+        interrupt: &Interrupt,
+        until: Time,
+    ) -> anyhow::Result<String> {
         loop {
             if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.buffer.drain(..=end).collect();
@@ -100,18 +124,28 @@ impl Process {
     }
 
     /// Everything that it prints until it closes its output.
-    pub(super) fn read_to_end(&mut self, interrupt: &Interrupt, until: Time) -> anyhow::Result<String> {
+    pub(super) fn read_to_end(
+        &mut self,
+        interrupt: &Interrupt,
+        until: Time,
+    ) -> anyhow::Result<String> {
         while self.read_some(interrupt, until)? > 0 {}
         Ok(String::from_utf8_lossy(&std::mem::take(&mut self.buffer)).into_owned())
     }
 
     fn read_some(&mut self, interrupt: &Interrupt, until: Time) -> anyhow::Result<usize> {
-        let stdout = self.child.stdout.as_mut().context("a child's output is closed")?;
+        let stdout = self
+            .child
+            .stdout
+            .as_mut()
+            .context("a child's output is closed")?;
         if interrupt.wait_readable(&*stdout, until)? == Waited::Elapsed {
             anyhow::bail!("{} does not answer{}", self.name, self.last_words());
         }
         let mut chunk = [0; 4096];
-        let n = stdout.read(&mut chunk).with_context(|| format!("cannot read from {}", self.name))?;
+        let n = stdout
+            .read(&mut chunk)
+            .with_context(|| format!("cannot read from {}", self.name))?;
         self.buffer.extend_from_slice(&chunk[..n]);
         Ok(n)
     }
@@ -132,7 +166,12 @@ impl Process {
             if let Some(status) = self.has_ended()? {
                 return Ok(status);
             }
-            anyhow::ensure!(now() < give_up, "{} does not end when asked to{}", self.name, self.last_words());
+            anyhow::ensure!(
+                now() < give_up,
+                "{} does not end when asked to{}",
+                self.name,
+                self.last_words()
+            );
             interrupt.sleep(Ns::from_ms(2))?;
         }
     }
@@ -147,10 +186,16 @@ impl Process {
             Ok(text)
         };
         let text = read().unwrap_or_default();
-        let last: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+        let last: Vec<&str> = text
+            .lines()
+            .filter(|line| !line.trim().is_empty())
+            .collect();
         match last.as_slice() {
             [] => String::new(),
-            lines => format!("; its last words: {}", lines[lines.len().saturating_sub(3)..].join(" / ")),
+            lines => format!(
+                "; its last words: {}",
+                lines[lines.len().saturating_sub(3)..].join(" / ")
+            ),
         }
     }
 }

@@ -25,13 +25,21 @@ impl Progress {
         let terminal = std::io::stderr().is_terminal();
         let bar = ProgressBar::with_draw_target(
             Some(steps),
-            if terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() },
+            if terminal {
+                ProgressDrawTarget::stderr()
+            } else {
+                ProgressDrawTarget::hidden()
+            },
         );
         // The template is a constant of ours; a wrong one only costs the looks.
         if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len}  {prefix}  {msg}") {
             bar.set_style(style);
         }
-        Self { bar, started: Instant::now(), terminal }
+        Self {
+            bar,
+            started: Instant::now(),
+            terminal,
+        }
     }
 
     /// What happens now.

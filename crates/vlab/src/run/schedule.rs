@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The order in which phases are measured. Pure.
 //!
-//! Baselines first and last, so that a machine that changes under the run is
-//! noticed. In between, all arms of a round, a load and a number of VMs follow
+//! Baselines first, between rounds and last, so that a machine that changes
+//! under the run is noticed. In each round all arms of a round, a load and a number of VMs follow
 //! each other directly: what is compared is close in time.
 
 use experiment::result::ALONE;
 use experiment::result::COMPUTE_ONLY;
 use experiment::result::SOLO;
+use experiment::result::SOLO_FIFO;
 use experiment::scenario::Arm;
 use experiment::scenario::ArmKind;
 use experiment::scenario::Load;
@@ -25,8 +26,10 @@ pub(super) struct Step<'a> {
     pub(super) name: &'a str,
     /// VMs per pCPU.
     pub(super) vms_per_pcpu: u32,
-    /// Round, or 0 and 1 for a baseline.
+    /// Round; for a baseline the number of rounds before it.
     pub(super) round: u32,
+    /// Are the I/O threads of a baseline `SCHED_FIFO`?
+    pub(super) fifo: bool,
     /// Compute beside it?
     pub(super) compute: bool,
 }
@@ -40,13 +43,20 @@ pub(super) fn steps(scenario: &Scenario) -> Vec<Step<'_>> {
         name,
         vms_per_pcpu: 1,
         round,
+        fifo: name == SOLO_FIFO,
         compute: compute && name != ALONE,
     };
-    let loads = || scenario.loads.iter().filter(|load| load.kind != LoadKind::Idle);
+    let loads = || {
+        scenario
+            .loads
+            .iter()
+            .filter(|load| load.kind != LoadKind::Idle)
+    };
     let mut steps = Vec::new();
     if compute {
         steps.push(baseline(COMPUTE_ONLY, None, 0));
         steps.extend(loads().map(|load| baseline(ALONE, Some(load), 0)));
+        steps.extend(loads().map(|load| baseline(SOLO_FIFO, Some(load), 0)));
     }
     steps.extend(loads().map(|load| baseline(SOLO, Some(load), 0)));
     for round in 0..scenario.measure.rounds {
@@ -58,26 +68,33 @@ pub(super) fn steps(scenario: &Scenario) -> Vec<Step<'_>> {
                     name: &arm.name,
                     vms_per_pcpu,
                     round,
+                    fifo: false,
                     compute,
                 }));
             }
         }
+        steps.extend(loads().map(|load| baseline(SOLO, Some(load), round + 1)));
     }
-    steps.extend(loads().map(|load| baseline(SOLO, Some(load), 1)));
     if compute {
-        steps.push(baseline(COMPUTE_ONLY, None, 1));
+        steps.push(baseline(COMPUTE_ONLY, None, scenario.measure.rounds));
     }
     steps
 }
 
 /// Does any step start the daemon?
 pub(super) fn needs_daemon(scenario: &Scenario) -> bool {
-    scenario.arms.iter().any(|arm| matches!(arm.kind, ArmKind::Vmigrater { .. }))
+    scenario
+        .arms
+        .iter()
+        .any(|arm| matches!(arm.kind, ArmKind::Vmigrater { .. }))
 }
 
 /// Does any load read a disk?
 pub(super) fn needs_disk(scenario: &Scenario) -> bool {
-    scenario.loads.iter().any(|load| matches!(load.kind, LoadKind::Disk { .. }))
+    scenario
+        .loads
+        .iter()
+        .any(|load| matches!(load.kind, LoadKind::Disk { .. }))
 }
 
 #[cfg(test)]
@@ -104,10 +121,10 @@ mod tests {
     fn baselines_frame_the_rounds() {
         let scenario = scenario(1);
         let names: Vec<&str> = steps(&scenario).iter().map(|step| step.name).collect();
-        assert_eq!(names[..3], ["compute-only", "alone", "solo"]);
+        assert_eq!(names[..4], ["compute-only", "alone", "solo-fifo", "solo"]);
         assert_eq!(names[names.len() - 2..], ["solo", "compute-only"]);
         // 2 loads, 2 numbers of VMs, vanilla twice and fifo once.
-        assert_eq!(names.len(), 5 + 2 * 2 * 3);
+        assert_eq!(names.len(), 7 + 2 * 2 * 3);
     }
 
     #[test]
@@ -115,6 +132,10 @@ mod tests {
         let scenario = scenario(0);
         let steps = steps(&scenario);
         assert_eq!(steps[0].name, "solo");
-        assert!(steps.iter().all(|step| !step.compute && step.name != "alone"));
+        assert!(
+            steps
+                .iter()
+                .all(|step| !step.compute && step.name != "alone")
+        );
     }
 }

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the command line and this machine make of a scenario.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use experiment::scenario::Scenario;
+use units::CpuSet;
+use units::Ns;
+
+use super::RunArgs;
+use super::Unusable;
+use super::schedule;
+
+/// `--quick`: rounds and window at most.
+const QUICK_ROUNDS: u32 = 1;
+const QUICK_WINDOW: Ns = Ns::from_ms(500);
+
+/// Like `anyhow::ensure`, with the error that leads to its own exit code.
+macro_rules! ensure {
+    ($condition:expr, $($message:tt)*) => {
+        if !$condition {
+            return Err(Unusable(format!($($message)*)).into());
+        }
+    };
+}
+
+/// The scenario with the command line's wishes.
+pub(super) fn scenario(mut scenario: Scenario, args: &RunArgs) -> anyhow::Result<Scenario> {
+    let known = |what: &str, wanted: &[String], have: Vec<&str>| -> anyhow::Result<()> {
+        for name in wanted {
+            ensure!(
+                have.contains(&name.as_str()),
+                "the scenario has no {what} `{name}`; it has {}",
+                have.join(", ")
+            );
+        }
+        Ok(())
+    };
+    known(
+        "arm",
+        &args.arms,
+        scenario.arms.iter().map(|arm| arm.name.as_str()).collect(),
+    )?;
+    known(
+        "load",
+        &args.loads,
+        scenario
+            .loads
+            .iter()
+            .map(|load| load.name.as_str())
+            .collect(),
+    )?;
+    if !args.arms.is_empty() {
+        scenario.arms.retain(|arm| args.arms.contains(&arm.name));
+    }
+    if !args.loads.is_empty() {
+        scenario
+            .loads
+            .retain(|load| args.loads.contains(&load.name));
+    }
+    if !args.vms.is_empty() {
+        let have = &scenario.sharing.vms_per_pcpu;
+        for n in &args.vms {
+            ensure!(
+                have.contains(n),
+                "the scenario has no phase with {n} VMs per pCPU; it has {have:?}"
+            );
+        }
+        scenario
+            .sharing
+            .vms_per_pcpu
+            .retain(|n| args.vms.contains(n));
+    }
+    if let Some(rounds) = args.rounds {
+        // Arms that the scenario measures less often keep their share.
+        let before = scenario.measure.rounds;
+        for arm in &mut scenario.arms {
+            arm.rounds = arm.rounds.map(|n| (n * rounds).div_ceil(before).max(1));
+        }
+        scenario.measure.rounds = rounds;
+    }
+    if args.quick {
+        scenario.measure.rounds = scenario.measure.rounds.min(QUICK_ROUNDS);
+        scenario.measure.window = scenario.measure.window.min(QUICK_WINDOW);
+    }
+    Ok(scenario)
+}
+
+/// The CPUs of the VM under test: the first of this machine's.
+pub(super) fn cpus(scenario: &Scenario) -> anyhow::Result<CpuSet> {
+    let online = freezer::online_cpus()?;
+    let wanted = scenario.topology.cpus;
+    ensure!(
+        wanted == online.len(),
+        "the scenario asks for {wanted} CPUs, this machine has {online} online; the freezer measures whole machines: \
+         set topology.cpus = {} or use another backend",
+        online.len()
+    );
+    Ok(online)
+}
+
+/// The daemon's program.
+pub(super) fn vmigrater(args: &RunArgs, scenario: &Scenario) -> anyhow::Result<PathBuf> {
+    let program = match &args.vmigrater {
+        Some(path) => path.clone(),
+        None => std::env::current_exe()
+            .context("cannot find our own program")?
+            .with_file_name("vmigrater"),
+    };
+    ensure!(
+        program.is_file() || !schedule::needs_daemon(scenario),
+        "there is no daemon at {}; build it with `cargo build --release -p vmigrater`, give --vmigrater PATH, or leave its arms out with --arms",
+        program.display()
+    );
+    Ok(program)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        run: RunArgs,
+    }
+
+    fn narrowed(words: &[&str]) -> anyhow::Result<Scenario> {
+        let text = r#"
+            name = "s"
+            title = "s"
+            topology = { cpus = 2 }
+            sharing = { vms_per_pcpu = [2, 4], slice = "11 ms" }
+            measure = { rounds = 4, window = "2 s" }
+            load = [{ name = "a", kind = "pulse" }, { name = "b", kind = "idle" }]
+            arm = [{ name = "vanilla" }, { name = "fifo", rounds = 2 }]
+        "#;
+        let line = ["vlab", "s.toml"].iter().chain(words);
+        scenario(
+            Scenario::parse(text, "s.toml").unwrap(),
+            &Line::parse_from(line).run,
+        )
+    }
+
+    #[test]
+    fn a_part_of_a_scenario_can_be_asked_for() {
+        let part = narrowed(&["--arms=fifo", "--loads=b", "--vms=4"]).unwrap();
+        assert_eq!(part.arms.len(), 1);
+        assert_eq!(part.loads[0].name, "b");
+        assert_eq!(part.sharing.vms_per_pcpu, [4]);
+    }
+
+    #[test]
+    fn arms_keep_their_share_of_the_rounds() {
+        let rounds_of_fifo = |words: &[&str]| narrowed(words).unwrap().arms[1].rounds;
+        assert_eq!(rounds_of_fifo(&[]), Some(2));
+        assert_eq!(rounds_of_fifo(&["--rounds=10"]), Some(5));
+        assert_eq!(rounds_of_fifo(&["--rounds=1"]), Some(1));
+        assert_eq!(
+            narrowed(&["--quick"]).unwrap().measure.window,
+            Ns::from_ms(500)
+        );
+    }
+
+    #[test]
+    fn what_the_scenario_has_not_is_named_with_what_it_has() {
+        for (words, parts) in [
+            (["--arms=magic"], ["magic", "vanilla, fifo"]),
+            (["--loads=tape"], ["tape", "a, b"]),
+            (["--vms=3"], ["3 VMs", "[2, 4]"]),
+        ] {
+            let error = narrowed(&words).unwrap_err();
+            assert!(error.is::<Unusable>());
+            for part in parts {
+                assert!(error.to_string().contains(part), "{error}");
+            }
+        }
+    }
+}

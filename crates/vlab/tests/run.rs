@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The program as a user starts it. Tests whose names begin with `root_` stop
+//! this machine's CPUs for milliseconds and need root.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests, which clippy does not take for tests")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::BufRead;
+use std::io::BufReader;
+use std::io::Write;
+use std::path::Path;
+use std::process::Child;
+use std::process::Command;
+use std::process::Stdio;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+use std::time::Duration;
+use std::time::Instant;
+
+use experiment::result::RunResult;
+use serde_json::Value;
+
+/// Tests that freeze CPUs or measure times must not run beside each other.
+static MACHINE: Mutex<()> = Mutex::new(());
+
+fn machine() -> MutexGuard<'static, ()> {
+    MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn vlab() -> Command {
+    Command::new(assert_cmd::cargo::cargo_bin!("vlab"))
+}
+
+/// A scenario with one load of the given kind; its file.
+fn scenario(dir: &Path, load: &str, window: &str) -> std::path::PathBuf {
+    let cpus = freezer::online_cpus().unwrap().len();
+    let path = dir.join("scenario.toml");
+    let text = format!(
+        r#"
+        name = "small"
+        title = "A small run"
+        topology = {{ cpus = {cpus} }}
+        sharing = {{ vms_per_pcpu = [2], slice = "5 ms" }}
+        measure = {{ rounds = 1, warmup = "200 ms", window = "{window}" }}
+        load = [{load}]
+        arm = [{{ name = "vanilla" }}]
+        "#
+    );
+    fs::write(&path, text).unwrap();
+    path
+}
+
+const PULSE: &str = r#"{ name = "pulse", kind = "pulse" }"#;
+
+/// Waits until `done` says so; fails with `what` after ten seconds.
+fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
+    let give_up = Instant::now() + Duration::from_secs(10);
+    while !done() {
+        assert!(
+            Instant::now() < give_up,
+            "{what} did not happen within 10 s"
+        );
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Ids of the processes whose parent is `pid`.
+fn children(pid: u32) -> Vec<u32> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task"));
+    let lists = tasks.into_iter().flatten().flatten();
+    lists
+        .filter_map(|task| fs::read_to_string(task.path().join("children")).ok())
+        .flat_map(|list| {
+            list.split_whitespace()
+                .map(|id| id.parse().unwrap())
+                .collect::<Vec<u32>>()
+        })
+        .collect()
+}
+
+/// Is a process (not a zombie of ours) there?
+fn lives(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ")
+        .is_some_and(|(_, rest)| !rest.starts_with('Z'))
+}
+
+fn entries(dir: &Path) -> Vec<String> {
+    let names = fs::read_dir(dir).unwrap();
+    names
+        .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+        .collect()
+}
+
+/// A pulse load that waits for its window, and the ids of its threads.
+fn pulse(queue_depth: u32) -> (Child, Vec<u32>) {
+    let mut child = vlab()
+        .args(["load", "pulse", &format!("--queue-depth={queue_depth}")])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    let ready: Value = serde_json::from_str(&line).unwrap();
+    let tids = ready["tids"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|tid| tid.as_u64().unwrap() as u32);
+    (child, tids.collect())
+}
+
+/// Idle time of all CPUs during which a thread waited with `in_iowait` set, in
+/// ticks of 10 ms.
+fn iowait_ticks() -> u64 {
+    let stat = fs::read_to_string("/proc/stat").unwrap();
+    let cpu = stat.lines().next().unwrap();
+    cpu.split_whitespace().nth(5).unwrap().parse().unwrap()
+}
+
+#[test]
+fn help_teaches_and_bad_use_is_told_apart() {
+    let help = vlab().arg("--help").output().unwrap();
+    let text = String::from_utf8(help.stdout).unwrap();
+    for part in [
+        "vlab run scenarios/demo.toml",
+        "Exit codes",
+        "report",
+        "freeze",
+    ] {
+        assert!(text.contains(part), "{text}");
+    }
+    assert_eq!(vlab().arg("walk").output().unwrap().status.code(), Some(2));
+    let missing = vlab().args(["run", "/nonexistent.toml"]).output().unwrap();
+    assert_eq!(missing.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&missing.stderr).contains("/nonexistent.toml"));
+}
+
+#[test]
+fn a_bad_scenario_is_named_with_its_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = scenario(dir.path(), r#"{ name = "pulse", kind = "tape" }"#, "300 ms");
+    let output = vlab().arg("run").arg(&path).output().unwrap();
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{message}");
+    assert!(
+        message.contains("scenario.toml:7: `load[0].kind` is \"tape\""),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_load_ends_when_nobody_listens_any_more() {
+    let (mut child, _) = pulse(1);
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn a_pulse_load_reports_exactly_the_window_it_is_asked_for() {
+    let _alone = machine();
+    let (mut child, _) = pulse(1);
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    // A window that is over before the first request can be in it.
+    child.stdin.as_mut().unwrap().write_all(b"1 2\n").unwrap();
+    let mut line = String::new();
+    out.read_line(&mut line).unwrap();
+    let report: Value = serde_json::from_str(&line).unwrap();
+    assert_eq!(report["ops_per_s"], 0.0, "{line}");
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn root_a_waiting_pulse_load_is_in_iowait() {
+    let _alone = machine();
+    // A thread that only sleeps leaves the CPUs idle; with an I/O wait pending
+    // the kernel books that idle time as iowait instead. One second in steps of
+    // 10 ms per CPU: a sleeper would add next to nothing.
+    let (mut child, tids) = pulse(1);
+    assert_eq!(tids.len(), 1);
+    let (from, before) = (Instant::now(), iowait_ticks());
+    wait_for("a second", || from.elapsed() > Duration::from_secs(1));
+    let ticks = iowait_ticks() - before;
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
+    assert!(
+        ticks >= 20,
+        "only {ticks} ticks of iowait in a second of waiting for I/O"
+    );
+}
+
+#[test]
+fn root_a_short_run_leaves_nothing_behind() {
+    let _alone = machine();
+    let dir = tempfile::tempdir().unwrap();
+    let tmp = dir.path().join("tmp");
+    fs::create_dir(&tmp).unwrap();
+    let path = scenario(dir.path(), PULSE, "1 s");
+    let json = dir.path().join("result.json");
+    let output = vlab()
+        .env("TMPDIR", &tmp)
+        .arg("run")
+        .arg(&path)
+        .arg("--json")
+        .arg(&json)
+        .output()
+        .unwrap();
+    let (text, errors) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    assert!(output.status.success(), "{errors}");
+    assert!(
+        text.contains("vanilla") && text.contains("of bound"),
+        "{text}"
+    );
+    assert_eq!(entries(&tmp), Vec::<String>::new());
+
+    let result = RunResult::load(&json).unwrap();
+    let by_arm: BTreeMap<&str, _> = result
+        .phases
+        .iter()
+        .map(|phase| (phase.arm.as_str(), phase))
+        .collect();
+    let rate = |arm: &str| by_arm[arm].io.as_ref().unwrap().ops_per_s;
+    let vanilla = by_arm["vanilla"];
+    assert!(
+        rate("solo") > 2000.0,
+        "{} requests/s without sharing",
+        rate("solo")
+    );
+    assert!(
+        rate("vanilla") < 0.9 * rate("solo"),
+        "sharing costs nothing?"
+    );
+    for share in &vanilla.host.on_share {
+        assert!(
+            (0.4..0.6).contains(share),
+            "two VMs, but a CPU was on for {share} of the time"
+        );
+    }
+    assert!(
+        vanilla.host.union_share < 1.0 && vanilla.host.slices > 50,
+        "{:?}",
+        vanilla.host
+    );
+    assert_eq!(vanilla.compute_per_s.len(), vanilla.host.on_share.len());
+    assert!(by_arm["compute-only"].io.is_none() && by_arm["alone"].compute_per_s.is_empty());
+
+    let again = vlab().arg("report").arg(&json).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&again.stdout), text);
+}
+
+#[test]
+fn root_ctrl_c_ends_everything_within_seconds() {
+    let _alone = machine();
+    let dir = tempfile::tempdir().unwrap();
+    let tmp = dir.path().join("tmp");
+    fs::create_dir(&tmp).unwrap();
+    let load = r#"{ name = "disk", kind = "disk", pattern = "random-read", file_mib = 16 }"#;
+    let path = scenario(dir.path(), load, "30 s");
+    let mut run = vlab()
+        .env("TMPDIR", &tmp)
+        .arg("run")
+        .arg(&path)
+        .arg("--dir")
+        .arg(dir.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // The compute threads of the first baseline.
+    wait_for("a child of the run", || !children(run.id()).is_empty());
+    let started = children(run.id());
+    rustix::process::kill_process(
+        rustix::process::Pid::from_child(&run),
+        rustix::process::Signal::INT,
+    )
+    .unwrap();
+    let asked = Instant::now();
+    let status = run.wait().unwrap();
+    assert_eq!(status.code(), Some(130));
+    assert!(
+        asked.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        asked.elapsed()
+    );
+    for child in started {
+        assert!(!lives(child), "process {child} survived");
+    }
+    assert_eq!(entries(&tmp), Vec::<String>::new());
+    assert_eq!(
+        entries(dir.path()).len(),
+        2,
+        "only the scenario and our own directory: {:?}",
+        entries(dir.path())
+    );
+}
+
+#[test]
+fn root_ctrl_c_in_the_middle_of_sharing_gives_the_cpus_back() {
+    let _alone = machine();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("scenario.toml");
+    let cpus = freezer::online_cpus().unwrap().len();
+    // Without compute and I/O there are no baselines: the first phase is frozen.
+    let text = format!(
+        r#"
+        name = "sleeper"
+        title = "A command that ends by itself only much later"
+        topology = {{ cpus = {cpus} }}
+        sharing = {{ vms_per_pcpu = [4], slice = "5 ms" }}
+        measure = {{ rounds = 1, window = "30 s" }}
+        compute = {{ threads_per_cpu = 0 }}
+        load = [{{ name = "none", kind = "idle" }}]
+        arm = [{{ name = "sleeper", kind = "command", command = ["sleep", "1000"] }}]
+        "#
+    );
+    fs::write(&path, text).unwrap();
+    let mut run = vlab()
+        .env("TMPDIR", dir.path())
+        .arg("run")
+        .arg(&path)
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    wait_for("the sleeper", || !children(run.id()).is_empty());
+    let sleeper = children(run.id())[0];
+    let asked = Instant::now();
+    rustix::process::kill_process(
+        rustix::process::Pid::from_child(&run),
+        rustix::process::Signal::TERM,
+    )
+    .unwrap();
+    assert_eq!(run.wait().unwrap().code(), Some(130));
+    assert!(
+        asked.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        asked.elapsed()
+    );
+    assert!(!lives(sleeper));
+    assert_eq!(entries(dir.path()), ["scenario.toml"]);
+    // Only one freezer can exist: this one could not start beside another.
+    let plan =
+        freezer::Plan::shared(2, units::Ns::from_ms(5), &freezer::online_cpus().unwrap()).unwrap();
+    drop(freezer::Freezer::start(&plan, &freezer::Options::new(units::Ns::from_ms(100))).unwrap());
+}
+
+#[test]
+fn root_children_die_with_a_killed_run() {
+    let _alone = machine();
+    let dir = tempfile::tempdir().unwrap();
+    let path = scenario(dir.path(), PULSE, "30 s");
+    let mut run = vlab()
+        .env("TMPDIR", dir.path())
+        .arg("run")
+        .arg(&path)
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    wait_for("a child of the run", || !children(run.id()).is_empty());
+    let started = children(run.id());
+    run.kill().unwrap();
+    run.wait().unwrap();
+    for child in started {
+        wait_for("the end of an orphan", || !lives(child));
+    }
+}
