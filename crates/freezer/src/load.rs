@@ -77,6 +77,12 @@ pub(crate) fn load(sizes: &Sizes, cpus: &CpuSet) -> Result<Loaded, Failure> {
     })
 }
 
+/// libbpf's own messages, the verifier's log among them, belong into ours: what a
+/// user needs is in the error.
+fn libbpf_says(_level: libbpf_rs::PrintLevel, message: String) {
+    tracing::debug!(target: "libbpf", "{}", message.trim_end());
+}
+
 fn refused(error: libbpf_rs::Error) -> Failure {
     Failure::Unsupported(match error.kind() {
         libbpf_rs::ErrorKind::PermissionDenied => Unsupported::NotPermitted,
@@ -90,6 +96,7 @@ fn map<T: Copy>(map: &libbpf_rs::MapMut<'_>, entries: u32) -> Result<Shared<T>, 
 }
 
 fn load_here(sizes: &Sizes, cpus: &CpuSet) -> Result<Loaded, Failure> {
+    libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Info, libbpf_says)));
     // Possible CPUs: the length of every per-CPU array.
     let cpu_ids = libbpf_rs::num_possible_cpus().map_err(refused)?;
     let cpu_ids = u32::try_from(cpu_ids).unwrap_or(u32::MAX);

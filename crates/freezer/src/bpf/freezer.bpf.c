@@ -235,8 +235,8 @@ static __always_inline void arm(struct fz_lane *lane, __u32 cpu)
 {
 	struct fz_timer *t = bpf_map_lookup_elem(&slice_timers, &cpu);
 
-	if (!t || bpf_timer_start(&t->timer, lane->next_out_ns,
-				  BPF_F_TIMER_ABS | BPF_F_TIMER_CPU_PIN))
+	if (!t ||
+	    bpf_timer_start(&t->timer, lane->next_out_ns, BPF_F_TIMER_ABS | BPF_F_TIMER_CPU_PIN))
 		lane->nr_timer_errors++;
 }
 

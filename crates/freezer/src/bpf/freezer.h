@@ -9,27 +9,27 @@
 
 /* Life of one run. User space only ever moves it forward. */
 enum fz_state {
-	FZ_PREPARING,	/* timers poll, nothing freezes */
-	FZ_RUNNING,	/* t0_ns is valid, slices count from there */
-	FZ_STOPPED,	/* whoever spins leaves at once; for good */
+	FZ_PREPARING, /* timers poll, nothing freezes */
+	FZ_RUNNING,   /* t0_ns is valid, slices count from there */
+	FZ_STOPPED,   /* whoever spins leaves at once; for good */
 };
 
 /* The run as a whole. One per run, in .bss. */
 struct fz_ctl {
 	/* Written by user space. */
-	__u64 t0_ns;		/* all lanes start their first slice here */
-	__u64 deadline_ns;	/* nothing is frozen from here on */
-	__u64 all_off_limit_ns;	/* longest time that all lanes may be off at once */
+	__u64 t0_ns;            /* all lanes start their first slice here */
+	__u64 deadline_ns;      /* nothing is frozen from here on */
+	__u64 all_off_limit_ns; /* longest time that all lanes may be off at once */
 	enum fz_state state;
-	__u32 bank;		/* which half of the plans counts: 0 or 1 */
-	__u32 nr_lanes;		/* CPUs in the plan */
+	__u32 bank;     /* which half of the plans counts: 0 or 1 */
+	__u32 nr_lanes; /* CPUs in the plan */
 	__u32 __pad[23];
 	/*
 	 * Written by BPF, on cache lines of their own: every spinning CPU reads
 	 * them all the time.
 	 */
-	__u64 last_out_ns;	/* when the last CPU to go away went away */
-	__u32 nr_off;		/* CPUs that are off now */
+	__u64 last_out_ns; /* when the last CPU to go away went away */
+	__u32 nr_off;      /* CPUs that are off now */
 	__u32 __pad2[29];
 };
 _Static_assert(sizeof(struct fz_ctl) == 256, "two pairs of cache lines");
@@ -39,11 +39,11 @@ _Static_assert(sizeof(struct fz_ctl) == 256, "two pairs of cache lines");
  * user space fills the unused bank and flips fz_ctl::bank.
  */
 struct fz_plan {
-	__u64 first_on_ns;	/* length of the very first slice: the phase */
-	__u64 on_ns;		/* used when nr_pairs == 0 */
+	__u64 first_on_ns; /* length of the very first slice: the phase */
+	__u64 on_ns;       /* used when nr_pairs == 0 */
 	__u64 off_ns;
-	__u32 first_pair;	/* where this CPU's recorded pairs begin in its bank */
-	__u32 nr_pairs;		/* 0: fixed lengths */
+	__u32 first_pair; /* where this CPU's recorded pairs begin in its bank */
+	__u32 nr_pairs;   /* 0: fixed lengths */
 };
 
 /* One recorded slice and the gap that follows it. */
@@ -58,21 +58,21 @@ struct fz_pair {
  * start. 128 bytes: no two CPUs share a cache line, nor the one beside it.
  */
 struct fz_lane {
-	__u64 next_out_ns;	/* planned end of the present slice; 0: not started */
-	__u32 bank;		/* the bank that `pair` counts in */
-	__u32 pair;		/* index of the pair whose slice runs now */
-	__u32 slot;		/* this CPU's part of the log */
-	__u32 member;		/* 0: this CPU is never frozen */
+	__u64 next_out_ns; /* planned end of the present slice; 0: not started */
+	__u32 bank;        /* the bank that `pair` counts in */
+	__u32 pair;        /* index of the pair whose slice runs now */
+	__u32 slot;        /* this CPU's part of the log */
+	__u32 member;      /* 0: this CPU is never frozen */
 	__u64 nr_gaps;
-	__u64 frozen_ns;	/* sum of back - out */
-	__u64 late_ns;		/* sum of out - planned out */
+	__u64 frozen_ns; /* sum of back - out */
+	__u64 late_ns;   /* sum of out - planned out */
 	__u64 late_max_ns;
-	__u64 overrun_ns;	/* sum of back - planned back */
+	__u64 overrun_ns; /* sum of back - planned back */
 	__u64 overrun_max_ns;
-	__u64 nr_capped;	/* gaps that all_off_limit_ns ended early */
+	__u64 nr_capped; /* gaps that all_off_limit_ns ended early */
 	__u64 nr_logged;
-	__u64 nr_dropped;	/* gaps that found the log full */
-	__u64 nr_timer_errors;	/* the slice timer could not be set */
+	__u64 nr_dropped;      /* gaps that found the log full */
+	__u64 nr_timer_errors; /* the slice timer could not be set */
 	__u64 __pad[3];
 };
 _Static_assert(sizeof(struct fz_lane) == 128, "one lane per pair of cache lines");
@@ -92,10 +92,10 @@ struct fz_event {
 #define FZ_VCPU_PREEMPTED 1
 
 struct fz_steal {
-	__u64 steal;		/* ns for which the CPU was off */
-	__u32 version;		/* odd while `steal` is being written */
+	__u64 steal;   /* ns for which the CPU was off */
+	__u32 version; /* odd while `steal` is being written */
 	__u32 flags;
-	__u8 preempted;		/* FZ_VCPU_PREEMPTED while the CPU is off */
+	__u8 preempted; /* FZ_VCPU_PREEMPTED while the CPU is off */
 	__u8 u8_pad[3];
 	__u32 pad[11];
 };
@@ -104,5 +104,5 @@ _Static_assert(__builtin_offsetof(struct fz_steal, preempted) == 16, "the KVM gu
 
 /* Argument of the program that user space calls on one CPU. */
 struct fz_call {
-	__u64 cpu;		/* the CPU on which the program must find itself */
+	__u64 cpu; /* the CPU on which the program must find itself */
 };

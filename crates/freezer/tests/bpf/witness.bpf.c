@@ -25,8 +25,8 @@ const volatile __u32 watched_cpu;
 #define MAX_JUMPS 256
 
 struct jump {
-	__u64 steal_ns;		/* the counter after the jump */
-	__u64 seen_ns;		/* when it was seen first */
+	__u64 steal_ns; /* the counter after the jump */
+	__u64 seen_ns;  /* when it was seen first */
 };
 
 volatile struct jump jumps[MAX_JUMPS];

@@ -2,6 +2,8 @@
 //! What the native tests share.
 // Each test binary has its own copy and uses a part of it.
 #![allow(dead_code, unreachable_pub)]
+// The setting that lets tests unwrap does not reach what they call.
+#![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
 use std::time::Instant;
