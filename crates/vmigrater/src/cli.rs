@@ -17,7 +17,12 @@ use crate::exit::Exit;
 
 /// Keeps I/O-bound tasks of a virtual machine on the vCPUs that run.
 #[derive(Debug, Parser)]
-#[command(version, after_help = Exit::help(), subcommand_required = true, arg_required_else_help = true)]
+#[command(version, after_help = Exit::help())]
+#[command(
+    subcommand_required = true,
+    arg_required_else_help = true,
+    args_override_self = true
+)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) global: Global,

@@ -26,6 +26,7 @@ use exit::Failure;
 fn main() -> ExitCode {
     let cli = Cli::parse();
     start_logging(&cli);
+    libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Debug, log_libbpf)));
     match dispatch(&cli) {
         Ok(code) => code,
         Err(failure) => {
@@ -65,6 +66,14 @@ fn start_logging(cli: &Cli) {
         builder.without_time().init();
     } else {
         builder.init();
+    }
+}
+
+/// libbpf prints on stderr by itself, dozens of lines where a kernel lacks
+/// something; our own message says what matters.
+fn log_libbpf(_level: libbpf_rs::PrintLevel, message: String) {
+    for line in message.lines() {
+        tracing::debug!("{line}");
     }
 }
 

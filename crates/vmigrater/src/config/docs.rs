@@ -90,4 +90,30 @@ ignore = true
 ```
 ";
 
-const PERMISSIONS: &str = "";
+const PERMISSIONS: &str = "\
+| 128 + N | run: the daemon was killed by signal N; its supervisor has restored every task |
+
+## Capabilities
+
+Root is not needed, these are: `CAP_BPF` to load BPF programs, `CAP_PERFMON` to attach them to tracepoints, `CAP_SYS_NICE` to
+move other users' tasks (without it the daemon says so and moves those of its own user). A user other than root also
+needs a directory of its own for `--socket`, `--journal` and `--lock`. `steal_map_id` opens a map by its id, which
+the kernel allows with `CAP_SYS_ADMIN` only.
+
+## Files
+
+| file | what |
+|---|---|
+| `/run/vmigrater/socket` | one connection, one report as JSON; mode 0600 in a directory with mode 0700 |
+| `/run/vmigrater/journal` | what must be restored; written before the first change, gone after the last is undone |
+| `/run/vmigrater/lock` | one daemon per machine; holds its pid |
+
+## Log levels
+
+| level | meaning |
+|---|---|
+| error | the daemon will exit, or what the user asked for failed |
+| warn | check this before trusting the results |
+| info | a rare change of state |
+| debug | what led to a decision, and everything that libbpf says |
+";

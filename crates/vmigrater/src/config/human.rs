@@ -10,7 +10,7 @@ pub(crate) fn duration(ns: Ns) -> String {
     let n = ns.as_ns();
     for (unit, name) in [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")] {
         let thousandth = unit / 1000;
-        if n >= unit && n % thousandth == 0 {
+        if n >= unit && n.is_multiple_of(thousandth) {
             let decimals = format!("{:03}", n % unit / thousandth);
             let decimals = decimals.trim_end_matches('0');
             let point = if decimals.is_empty() { "" } else { "." };

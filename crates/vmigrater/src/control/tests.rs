@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Both ends against each other, and against what may stand in the way.
 
+use std::cell::Cell;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::net::UnixListener;
@@ -11,6 +12,7 @@ use guest::report::Mode;
 use guest::report::Report;
 use rustix::event::PollFd;
 use rustix::event::PollFlags;
+use rustix::event::Timespec;
 
 use super::client::ClientError;
 use super::*;
@@ -30,12 +32,20 @@ pub(crate) fn report(uptime_s: u64) -> Report {
     serde_json::from_str(&text).unwrap()
 }
 
-/// Answers `n` clients, one after the other, each woken by the socket alone.
+/// Answers `n` clients, woken by the socket alone; each report counts those
+/// before it. Gives up after a while, so that a failing test ends.
 fn serve(server: &Server, n: u64) {
-    for served in 0..n {
+    let served = Cell::new(0);
+    let patience = Timespec {
+        tv_sec: 20,
+        tv_nsec: 0,
+    };
+    while served.get() < n {
         let mut fds = [PollFd::new(server, PollFlags::IN)];
-        rustix::event::poll(&mut fds, None).unwrap();
-        server.serve(|| report(served));
+        if rustix::event::poll(&mut fds, Some(&patience)).unwrap() == 0 {
+            return;
+        }
+        server.serve(|| report(served.replace(served.get() + 1)));
     }
 }
 

@@ -126,10 +126,7 @@ fn read(root: &Root) -> Facts {
     }
 }
 
-/// Whether this process may move other users' tasks.
-pub(crate) fn may_move_others() -> bool {
-    !Privileges::read(&Root::new("/"))
-        .missing
-        .iter()
-        .any(|name| name == "CAP_SYS_NICE")
+/// Names of needed capabilities that this process lacks.
+pub(crate) fn missing_capabilities() -> Vec<String> {
+    Privileges::read(&Root::new("/")).missing
 }

@@ -42,9 +42,10 @@ impl Privileges {
 /// Needed capabilities that are not among these.
 pub(crate) fn missing(effective: u64) -> Vec<String> {
     let has = |bit: u32| effective >> bit & 1 == 1;
+    let covered = |bit: u32| bit > 37 && has(SYS_ADMIN);
     NEEDED
         .into_iter()
-        .filter(|(bit, ..)| !has(*bit) && !(*bit > 37 && has(SYS_ADMIN)))
+        .filter(|(bit, ..)| !(has(*bit) || covered(*bit)))
         .map(|(_, name, _)| name.to_owned())
         .collect()
 }

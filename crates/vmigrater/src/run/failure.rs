@@ -35,6 +35,15 @@ pub(crate) fn start_failure(error: &StartError) -> Failure {
 /// Why it cannot sense. Messages that say what to do get nothing added.
 pub(crate) fn sense_failure(error: &SenseError) -> Failure {
     let (exit, fix) = match error {
+        // The verifier says "permission denied" too. With every capability in
+        // hand that is what it was.
+        SenseError::Permission if crate::doctor::missing_capabilities().is_empty() => {
+            return Failure::new(
+                Exit::Kernel,
+                "the kernel refuses a BPF program",
+                "`vmigrater --log-level debug bpf-selftest` shows its reason; report it with the kernel's version",
+            );
+        }
         SenseError::NoBtf | SenseError::TooManyVcpus { .. } | SenseError::NoStealPage { .. } => {
             (Exit::Kernel, "")
         }
@@ -84,7 +93,7 @@ impl From<LockError> for Failure {
 impl From<ServerError> for Failure {
     fn from(error: ServerError) -> Self {
         let (exit, fix) = match &error {
-            ServerError::Exists { .. } => (Exit::Runtime, "remove it or choose another --socket"),
+            ServerError::Exists { .. } => (Exit::Usage, "remove it or choose another --socket"),
             ServerError::InUse { .. } => {
                 (Exit::Busy, "stop that process or choose another --socket")
             }
@@ -142,7 +151,6 @@ mod tests {
         let path = || std::path::PathBuf::from("/x");
         for (failure, exit) in [
             (sense_failure(&SenseError::NoBtf), Exit::Kernel),
-            (sense_failure(&SenseError::Permission), Exit::Permission),
             (
                 journal_failure(&JournalError::Owned {
                     path: path(),
@@ -180,7 +188,7 @@ mod tests {
                     what: "not a socket",
                 }
                 .into(),
-                Exit::Runtime,
+                Exit::Usage,
             ),
             (
                 ServerError::InUse {

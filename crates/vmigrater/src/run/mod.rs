@@ -90,11 +90,6 @@ fn daemon(global: &Global, effective: Effective, server: &Server) -> Result<(), 
     };
     let signals = Signals::catch().map_err(broken)?;
     let watchdog = sd_notify::watchdog_enabled().map(|longest| longest / 2);
-    if !crate::doctor::may_move_others() {
-        tracing::warn!(
-            "without CAP_SYS_NICE only tasks of this user can be moved; add it to the service"
-        );
-    }
     let engine = Engine::start(
         effective.settings,
         Paths {
@@ -102,6 +97,14 @@ fn daemon(global: &Global, effective: Effective, server: &Server) -> Result<(), 
         },
     )
     .map_err(|error| start_failure(&error))?;
+    if crate::doctor::missing_capabilities()
+        .iter()
+        .any(|name| name == "CAP_SYS_NICE")
+    {
+        tracing::warn!(
+            "without CAP_SYS_NICE only tasks of this user can be moved; add it to the service"
+        );
+    }
     if !engine.left_before().is_empty() {
         say_restored("a predecessor that was killed", engine.left_before());
     }

@@ -164,10 +164,13 @@ mod tests {
         let engine = Fake::new();
         let end = std::thread::scope(|scope| {
             let waiting = scope.spawn(|| wait(&engine, &server, &signals, None).unwrap());
-            for _ in 0..3 {
-                assert_eq!(crate::control::fetch(&path).unwrap().0, engine.report());
-            }
+            // Checked after the loop has been ended: a panic here would leave
+            // its thread waiting for ever.
+            let got: Vec<_> = (0..3).map(|_| crate::control::fetch(&path)).collect();
             io::Write::write_all(&mut handler, b"x").unwrap();
+            for answer in got {
+                assert_eq!(answer.unwrap().0, engine.report());
+            }
             waiting.join().unwrap()
         });
         assert_eq!(end, End::Asked);

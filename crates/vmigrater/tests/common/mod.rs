@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A daemon with its files in a directory of its own, gone when the test is.
+
+// Helpers of tests, where a panic is the report; not every test uses them all,
+// and each test is a crate of its own that exports nothing.
+#![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
+
+use std::path::PathBuf;
+use std::process::Child;
+use std::process::Command;
+use std::process::ExitStatus;
+use std::process::Output;
+use std::process::Stdio;
+use std::time::Duration;
+use std::time::Instant;
+
+use guest::report::Report;
+use rustix::process::Pid;
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+/// Longer than anything here takes, unless the host takes the CPUs away.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Where one daemon keeps its files.
+pub struct Home(TempDir);
+
+impl Home {
+    pub fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// `wrapper.. vmigrater --socket .. --journal .. --lock ..`; an empty wrapper
+    /// is none.
+    pub fn command(&self, wrapper: &[&str]) -> Command {
+        let program = env!("CARGO_BIN_EXE_vmigrater");
+        let mut words = wrapper.iter().copied().chain([program]);
+        let mut command = Command::new(words.next().unwrap());
+        command.args(words);
+        for name in ["socket", "journal", "lock"] {
+            command.arg(format!("--{name}")).arg(self.path(name));
+        }
+        command
+            .env_remove("NOTIFY_SOCKET")
+            .env_remove("VMIGRATER_STEAL_MAP_ID");
+        command
+    }
+
+    /// Runs to its end.
+    pub fn run(&self, arguments: &[&str]) -> Output {
+        self.command(&[]).args(arguments).output().unwrap()
+    }
+
+    /// The report of whoever answers.
+    pub fn report(&self) -> Option<Report> {
+        let output = self.run(&["status", "--json"]);
+        output
+            .status
+            .success()
+            .then(|| serde_json::from_slice(&output.stdout).unwrap())
+    }
+}
+
+/// A daemon that is ready.
+pub struct Daemon {
+    supervisor: Child,
+    /// Its first report.
+    pub report: Report,
+}
+
+impl Daemon {
+    pub fn start(home: &Home) -> Self {
+        Self::spawn(home, home.command(&[]).arg("run"))
+    }
+
+    pub fn spawn(home: &Home, command: &mut Command) -> Self {
+        let log = std::fs::File::create(home.path("log")).unwrap();
+        let mut supervisor = command.stdout(Stdio::null()).stderr(log).spawn().unwrap();
+        let end = Instant::now() + DEADLINE;
+        let report = loop {
+            if let Some(report) = home.report() {
+                break report;
+            }
+            let ended = supervisor.try_wait().unwrap();
+            if ended.is_some() || Instant::now() > end {
+                let _ = supervisor.kill();
+                let log = std::fs::read_to_string(home.path("log")).unwrap();
+                panic!("the daemon is not ready ({ended:?}): {log}");
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        Self { supervisor, report }
+    }
+
+    /// The process that was started.
+    pub fn supervisor_pid(&self) -> Pid {
+        Pid::from_child(&self.supervisor)
+    }
+
+    /// The one that answers.
+    pub fn daemon_pid(&self) -> Pid {
+        Pid::from_raw(self.report.pid.cast_signed()).unwrap()
+    }
+
+    pub fn kill(&self, pid: Pid, signal: Signal) {
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    /// How it ended.
+    pub fn wait(&mut self) -> ExitStatus {
+        let mut status = None;
+        until("the supervisor ends", || {
+            status = self.supervisor.try_wait().unwrap();
+            status.is_some()
+        });
+        status.unwrap()
+    }
+
+    pub fn stop(&mut self) -> ExitStatus {
+        self.kill(self.supervisor_pid(), Signal::TERM);
+        self.wait()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if matches!(self.supervisor.try_wait(), Ok(None)) {
+            let _ = rustix::process::kill_process(self.supervisor_pid(), Signal::TERM);
+            let _ = self.supervisor.wait();
+        }
+    }
+}
+
+/// Waits for a condition, with a deadline.
+pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let end = Instant::now() + DEADLINE;
+    while !condition() {
+        assert!(Instant::now() < end, "not within {DEADLINE:?}: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// What it said; exactly one line.
+pub fn one_line(output: &Output) -> String {
+    let text = String::from_utf8(output.stderr.clone()).unwrap();
+    assert_eq!(text.lines().count(), 1, "not one line: {text}");
+    text.trim_end().to_owned()
+}
