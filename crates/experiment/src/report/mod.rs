@@ -9,6 +9,7 @@ use std::fmt::Write;
 use comfy_table::Cell;
 use comfy_table::CellAlignment;
 use comfy_table::Table;
+use comfy_table::TableComponent;
 use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
 use units::Ns;
 
@@ -28,6 +29,24 @@ use crate::stats::MIN_PAIRS_FOR_VERDICT;
 use crate::stats::Ratio;
 use crate::stats::Summary;
 use crate::stats::summarise;
+
+/// What the columns mean.
+const LEGEND: &str = "
+requests/s    median [min..max] of the rounds
+to vanilla    geometric mean of the ratios round by round, with its 95 % bootstrap interval
+              from 3 pairs on; a verdict needs 5 pairs and the whole interval on one side
+of bound      against (rate without sharing beside compute) x (time in which a CPU was on
+              that could have served it, from the host's log); above 1 where an arm also
+              makes I/O wait less behind compute
+compute       work of the compute threads against vanilla
+at equal I/O  the same, plus what the I/O done costs in compute";
+
+/// What the daemon's columns mean.
+const LEGEND_OF_DAEMON: &str = "\
+inactive      time per second in which I/O-bound tasks could not go on because the vCPU
+              they sat on, or their completion waited for, was off; can exceed 100 %
+P             migrations made / slices that ended under an I/O-bound task
+daemon CPU    of one CPU, as the kernel charges it: with time frozen while current";
 
 /// The whole report.
 #[must_use]
@@ -159,8 +178,7 @@ fn load_table(out: &mut String, table: &LoadTable, kind: &LoadKind, result: &Run
         compute: result.scenario.compute.threads_per_cpu > 0,
         daemon: table.rows.iter().any(|row| row.daemon_cpu.is_some()),
     };
-    let mut shown = Table::new();
-    shown.load_preset(UTF8_HORIZONTAL_ONLY);
+    let mut shown = new_table();
     shown.set_header(columns.header());
     let mut last_vms = None;
     for row in &table.rows {
@@ -241,12 +259,19 @@ impl Columns {
     }
 }
 
+/// A table with lines around the header and at the end only.
+fn new_table() -> Table {
+    let mut table = Table::new();
+    table.load_preset(UTF8_HORIZONTAL_ONLY);
+    table.remove_style(TableComponent::HorizontalLines);
+    table
+}
+
 fn pooled(out: &mut String, analysis: &Analysis) {
     let Some(vanilla) = &analysis.vanilla else {
         return;
     };
-    let mut shown = Table::new();
-    shown.load_preset(UTF8_HORIZONTAL_ONLY);
+    let mut shown = new_table();
     shown.set_header([
         "completions",
         "N",
@@ -295,37 +320,10 @@ fn pooled(out: &mut String, analysis: &Analysis) {
 }
 
 fn legend(out: &mut String, result: &RunResult, analysis: &Analysis) {
-    line(out, "");
-    line(
-        out,
-        "requests/s: median [min..max] of the rounds. to vanilla: geometric mean of the ratios round by",
-    );
-    line(
-        out,
-        "round, 95 % bootstrap interval from 3 pairs on; a verdict needs 5 pairs and the whole interval.",
-    );
-    line(
-        out,
-        "of bound: against (rate without sharing beside compute) x (time in which a CPU was on that could",
-    );
-    line(
-        out,
-        "have served it, from the host's log); above 1 where I/O waits less behind compute. at equal I/O: compute plus the I/O's own CPU cost.",
-    );
-    if analysis
-        .loads
-        .iter()
-        .flat_map(|load| &load.rows)
-        .any(|row| row.daemon_cpu.is_some())
-    {
-        line(
-            out,
-            "inactive: time per second in which I/O-bound tasks could not go on because their vCPU was off.",
-        );
-        line(
-            out,
-            "daemon CPU: of one CPU, as the kernel charges it, which includes time frozen while current.",
-        );
+    line(out, LEGEND);
+    let loads = || analysis.loads.iter().flat_map(|load| &load.rows);
+    if loads().any(|row| row.daemon_cpu.is_some()) {
+        line(out, LEGEND_OF_DAEMON);
     }
     if analysis.vanilla.is_none() {
         line(out, "No arm of kind \"vanilla\": nothing to compare with.");
