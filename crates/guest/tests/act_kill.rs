@@ -2,11 +2,12 @@
 //! What is left of held threads when processes are killed.
 //!
 //! The daemon's part is played by this test program itself, started again with
-//! one thread and a name in the environment.
+//! names in the environment. A test harness has two threads and a supervisor
+//! must have one, so what is started forks first; its only child is the
+//! supervisor, and it ends as that does.
 
 use std::io::BufRead;
 use std::io::BufReader;
-use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Child;
 use std::process::ChildStdout;
@@ -25,6 +26,7 @@ use guest::act::task::Roots;
 use policy::guest::wakeup::Lever;
 use rustix::process::Pid;
 use rustix::process::Signal;
+use rustix::process::WaitOptions;
 use tempfile::TempDir;
 use units::CpuSet;
 use units::Tid;
@@ -95,15 +97,22 @@ fn hold(journal: &Path, pids: &[u32]) -> ExitCode {
         actor.move_to(&held, last).unwrap();
         actor.set_lever(&held, Lever::Fifo).unwrap();
     }
-    println!("\nready {} {}", std::process::id(), left.restored);
+    let supervisor = std::os::unix::process::parent_id();
+    println!(
+        "\nready {supervisor} {} {}",
+        std::process::id(),
+        left.restored
+    );
     // SAFETY: `term` is a valid set of blocked signals.
     unsafe { libc::sigwaitinfo(&raw const term, std::ptr::null_mut()) };
     actor.release_all();
     ExitCode::from(7)
 }
 
-/// Not a test: the other program. It is called with one test thread, so that
-/// the harness runs it on the main one.
+/// The number that the harness ends with if the supervisor was killed.
+const KILLED: i32 = 99;
+
+/// Not a test: the other program.
 #[test]
 #[ignore = "started by the other tests"]
 fn other_program() {
@@ -111,13 +120,22 @@ fn other_program() {
         return;
     };
     let journal = Path::new(&journal);
-    let pids: Vec<u32> = std::env::var("ACT_KILL_PIDS")
-        .unwrap()
+    let pids = std::env::var("ACT_KILL_PIDS").unwrap();
+    let pids: Vec<u32> = pids
         .split_whitespace()
         .map(|pid| pid.parse().unwrap())
         .collect();
-    let ended = supervise(journal, &Roots::default(), || hold(journal, &pids)).unwrap();
-    match ended {
+    // SAFETY: the harness's other thread only waits for this one, without any
+    // lock that the child could need.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0);
+    if let Some(child) = Pid::from_raw(child) {
+        let (_, status) = rustix::process::waitpid(Some(child), WaitOptions::empty())
+            .unwrap()
+            .unwrap();
+        std::process::exit(status.exit_status().unwrap_or(KILLED));
+    }
+    match supervise(journal, &Roots::default(), || hold(journal, &pids)).unwrap() {
         Supervised::Child(code) => {
             assert_eq!(code, ExitCode::from(7));
             std::process::exit(7);
@@ -139,7 +157,8 @@ fn other_program() {
 struct Scene {
     dir: TempDir,
     subjects: Vec<Child>,
-    supervisor: Child,
+    harness: Child,
+    supervisor: u32,
     daemon: u32,
     stdout: BufReader<ChildStdout>,
     before: Vec<Option<CpuSet>>,
@@ -160,7 +179,7 @@ impl Scene {
             .iter()
             .map(|child| child.id().to_string())
             .collect();
-        let mut supervisor = Command::new(std::env::current_exe().unwrap())
+        let mut harness = Command::new(std::env::current_exe().unwrap())
             .args([
                 "--exact",
                 "other_program",
@@ -174,17 +193,18 @@ impl Scene {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut stdout = BufReader::new(supervisor.stdout.take().unwrap());
+        let mut stdout = BufReader::new(harness.stdout.take().unwrap());
         let ready = line(&mut stdout, "ready ");
-        let (daemon, restored) = ready.split_once(' ').unwrap();
+        let said: Vec<&str> = ready.split(' ').collect();
         let scene = Self {
             dir,
             subjects,
-            supervisor,
-            daemon: daemon.parse().unwrap(),
+            harness,
+            supervisor: said[0].parse().unwrap(),
+            daemon: said[1].parse().unwrap(),
             stdout,
             before,
-            restored_at_start: restored.to_owned(),
+            restored_at_start: said[2].to_owned(),
         };
         for subject in &scene.subjects {
             assert_eq!(mask(subject.id()).unwrap().len(), 1, "held");
@@ -212,7 +232,15 @@ impl Scene {
 
 impl Drop for Scene {
     fn drop(&mut self) {
-        for child in self.subjects.iter_mut().chain([&mut self.supervisor]) {
+        // Neither can be waited for here; a test that has failed leaves them.
+        if matches!(self.harness.try_wait(), Ok(None)) {
+            for pid in [self.daemon, self.supervisor] {
+                // SAFETY: plain signals. The harness has not been waited for,
+                // so neither has the supervisor, nor the daemon before it.
+                unsafe { libc::kill(pid.cast_signed(), libc::SIGKILL) };
+            }
+        }
+        for child in self.subjects.iter_mut().chain([&mut self.harness]) {
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -237,7 +265,7 @@ fn root_when_the_daemon_is_killed_the_supervisor_restores() {
         ended.starts_with(&format!("Some(9) {SUBJECTS} restored")),
         "{ended}"
     );
-    let status = scene.supervisor.wait().unwrap();
+    let status = scene.harness.wait().unwrap();
     assert_eq!(status.code(), Some(128 + 9));
     scene.assert_as_before();
 }
@@ -245,28 +273,28 @@ fn root_when_the_daemon_is_killed_the_supervisor_restores() {
 #[test]
 fn root_sigterm_is_passed_on_and_the_code_comes_back() {
     let mut scene = Scene::new();
-    signal(scene.supervisor.id(), Signal::TERM);
+    signal(scene.supervisor, Signal::TERM);
     let ended = line(&mut scene.stdout, "ended ");
     assert!(ended.starts_with("None 0 restored"), "{ended}");
-    assert_eq!(scene.supervisor.wait().unwrap().code(), Some(7));
+    assert_eq!(scene.harness.wait().unwrap().code(), Some(7));
     scene.assert_as_before();
 }
 
 #[test]
 fn root_when_the_supervisor_is_killed_the_daemon_ends_in_order() {
     let mut scene = Scene::new();
-    scene.supervisor.kill().unwrap();
-    assert_eq!(scene.supervisor.wait().unwrap().signal(), Some(9));
+    signal(scene.supervisor, Signal::KILL);
+    assert_eq!(scene.harness.wait().unwrap().code(), Some(KILLED));
     wait_for("the daemon ends", || mask(scene.daemon).is_none());
     scene.assert_as_before();
 }
 
 /// Neither can do anything for the other.
 fn kill_both(scene: &mut Scene) {
-    signal(scene.supervisor.id(), Signal::STOP);
+    signal(scene.supervisor, Signal::STOP);
     signal(scene.daemon, Signal::KILL);
-    scene.supervisor.kill().unwrap();
-    scene.supervisor.wait().unwrap();
+    signal(scene.supervisor, Signal::KILL);
+    assert_eq!(scene.harness.wait().unwrap().code(), Some(KILLED));
     // An orphan that has been killed is waited for by init.
     wait_for("the daemon ends", || {
         mask(scene.daemon).is_none_or(|_| is_zombie(scene.daemon))

@@ -15,6 +15,7 @@ use guest::act::journal::Journal;
 use guest::act::task::Roots;
 use units::CpuSet;
 use units::Tid;
+use units::VcpuId;
 
 const THREADS: usize = 10_000;
 const AT_ONCE: usize = 50;
@@ -32,20 +33,20 @@ fn other_program() {
     println!("\ntid {tid:?} {}", tid.as_raw_nonzero());
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).unwrap();
-    let (end, wait) = std::sync::mpsc::channel::<()>();
-    let wait = std::sync::Mutex::new(wait);
+    let end = std::sync::Barrier::new(STAY + 1);
+    let end = &end;
     std::thread::scope(|scope| {
         for round in 0..THREADS / AT_ONCE {
             let batch: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(|| ())).collect();
             batch.into_iter().for_each(|thread| thread.join().unwrap());
             if round % (THREADS / AT_ONCE / STAY) == 0 {
-                scope.spawn(|| wait.lock().map(|wait| wait.recv()));
+                scope.spawn(|| end.wait());
             }
         }
         println!("\ndone");
         line.clear();
         std::io::stdin().read_line(&mut line).unwrap();
-        drop(end);
+        end.wait();
     });
 }
 
@@ -122,7 +123,8 @@ fn root_a_fork_storm_under_a_held_parent_leaks_nothing() {
     // that have ended), and a sweep now and then.
     std::thread::scope(|scope| {
         let storm = scope.spawn(|| said("done"));
-        for cpu in online.iter().cycle() {
+        let cpus: Vec<VcpuId> = online.iter().collect();
+        for cpu in cpus.iter().copied().cycle() {
             actor.move_to(&held, cpu).unwrap();
             for child in tids(program.id()) {
                 actor.on_fork(&held, child);
