@@ -139,6 +139,19 @@ fn restore_without_a_journal_has_nothing_to_do() {
 }
 
 #[test]
+fn something_else_in_the_journals_place_is_left_alone() {
+    let home = Home::new();
+    fs::write(home.path("journal"), "precious").unwrap();
+    let output = home.run(&["restore"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(one_line(&output).contains("is not a journal of this version"));
+    assert_eq!(
+        fs::read_to_string(home.path("journal")).unwrap(),
+        "precious"
+    );
+}
+
+#[test]
 fn a_file_in_the_sockets_place_is_left_alone() {
     let home = Home::new();
     fs::write(home.path("socket"), "precious").unwrap();

@@ -193,6 +193,44 @@ fn root_a_full_disk_for_the_journal_is_one_line() {
 }
 
 #[test]
+fn root_a_foreign_file_in_the_journals_place_is_one_line() {
+    let home = Home::new();
+    fs::write(home.path("journal"), "precious").unwrap();
+    let output = home.run(&["run"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(one_line(&output).contains("is not a journal of this version"));
+    assert_eq!(
+        fs::read_to_string(home.path("journal")).unwrap(),
+        "precious"
+    );
+    assert!(!home.path("socket").exists());
+}
+
+/// Not root at all: a user with the three capabilities and a directory.
+#[test]
+fn root_another_user_with_three_capabilities_can_run_it() {
+    let home = Home::new();
+    // A copy: the build directory may be closed to others.
+    let program = home.path("vmigrater");
+    fs::copy(env!("CARGO_BIN_EXE_vmigrater"), &program).unwrap();
+    let program = program.to_str().unwrap();
+    let nobody = 65534;
+    std::os::unix::fs::chown(home.path(""), Some(nobody), Some(nobody)).unwrap();
+    let wrapper = [
+        "setpriv",
+        "--reuid=65534",
+        "--regid=65534",
+        "--clear-groups",
+        "--inh-caps=-all,+bpf,+perfmon,+sys_nice",
+        "--ambient-caps=-all,+bpf,+perfmon,+sys_nice",
+    ];
+    let mut daemon = Daemon::spawn(&home, home.command_of(program, &wrapper).arg("run"));
+    let log = fs::read_to_string(home.path("log")).unwrap();
+    assert!(!log.contains("WARN"), "{log}");
+    assert_eq!(daemon.stop().code(), Some(0));
+}
+
+#[test]
 fn root_the_service_manager_hears_ready_watchdog_and_stopping() {
     let home = Home::new();
     let manager = UnixDatagram::bind(home.path("notify")).unwrap();

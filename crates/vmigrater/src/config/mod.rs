@@ -4,7 +4,7 @@
 //! Two steps, two modules: [`parse`] reads the text and knows nothing of
 //! meanings beyond the names of the keys; [`validate`] turns values into
 //! settings and checks ranges. Both get the names, ranges and help texts from
-//! one table, [`knobs`], and so do `--show-config` ([`show`]) and
+//! one table, [`knobs`], and so do `--show-config` ([`mod@show`]) and
 //! `docs/configuration.md` ([`docs`]): a knob is added in one place.
 //!
 //! Rejected: a mirror of the settings as serde structs. Serde drops the place of

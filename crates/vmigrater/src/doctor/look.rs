@@ -149,8 +149,15 @@ impl Look {
         }
         self.tasks = tasks.into_values().collect();
         self.vcpus = difference(first, &last);
-        let stolen: Ns = self.vcpus.iter().map(|vcpu| vcpu.stolen_ns).sum();
-        let whole = (last.uptime_ns - first.uptime_ns) * self.vcpus.len() as u64;
+        let length = last.uptime_ns - first.uptime_ns;
+        // A source that starts between two reports may hand over a gap that
+        // began before it: nobody can be away for longer than we looked.
+        let stolen: Ns = self
+            .vcpus
+            .iter()
+            .map(|vcpu| vcpu.stolen_ns.min(length))
+            .sum();
+        let whole = length * self.vcpus.len() as u64;
         if whole > Ns::ZERO {
             self.seen_percent = 100.0 * stolen.as_ns() as f64 / whole.as_ns() as f64;
         }
@@ -221,6 +228,19 @@ mod tests {
             look.tasks[0].load_permille,
             Permille::new(300),
             "the highest load is kept"
+        );
+    }
+
+    #[test]
+    fn nobody_is_away_for_longer_than_the_look() {
+        let mut look = Look::default();
+        look.watch(&report(10, 0, 0), Duration::from_millis(1), || {
+            Some(report(11, 900, 0))
+        });
+        assert!(
+            (look.seen_percent - 100.0).abs() < 1e-9,
+            "{}",
+            look.seen_percent
         );
     }
 

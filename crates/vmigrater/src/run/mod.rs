@@ -72,6 +72,8 @@ pub(crate) fn run(global: &Global, args: &RunArgs) -> Result<ExitCode, Failure> 
             match restored {
                 Ok(summary) if summary.is_empty() => {}
                 Ok(summary) => say_restored("the killed daemon", &summary),
+                // A daemon that ended by itself has said so already.
+                Err(_) if killed_by.is_none() => {}
                 Err(error) => return Err(journal_failure(&error)),
             }
             Ok(code)

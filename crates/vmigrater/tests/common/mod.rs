@@ -37,7 +37,11 @@ impl Home {
     /// `wrapper.. vmigrater --socket .. --journal .. --lock ..`; an empty wrapper
     /// is none.
     pub fn command(&self, wrapper: &[&str]) -> Command {
-        let program = env!("CARGO_BIN_EXE_vmigrater");
+        self.command_of(env!("CARGO_BIN_EXE_vmigrater"), wrapper)
+    }
+
+    /// The same with a copy of the program.
+    pub fn command_of(&self, program: &str, wrapper: &[&str]) -> Command {
         let mut words = wrapper.iter().copied().chain([program]);
         let mut command = Command::new(words.next().unwrap());
         command.args(words);
