@@ -46,6 +46,7 @@
 
 mod exclusive;
 mod load;
+mod options;
 pub mod plan;
 mod probe;
 mod run;
@@ -67,6 +68,8 @@ mod skel {
     include!(concat!(env!("OUT_DIR"), "/freezer.skel.rs"));
 }
 
+pub use options::Options;
+pub use options::StartError;
 pub use plan::Plan;
 pub use plan::PlanError;
 pub use probe::Support;
@@ -75,8 +78,6 @@ pub use probe::online_cpus;
 pub use probe::probe;
 pub use run::Counters;
 pub use run::Freezer;
-pub use run::Options;
-pub use run::StartError;
 pub use steal::StealEntry;
 pub use trace::Event;
 
