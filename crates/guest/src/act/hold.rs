@@ -4,7 +4,7 @@
 //! An [`Actor`] is shared by all mover threads. What a move touches is the
 //! thread's own [`Held`] and its own slot of the journal, by atomics only: a
 //! mover may be descheduled for a tenth of a second at any instruction, and
-//! then no other may have to wait for it (see [`Position`]). Adoption and release
+//! then no other may have to wait for it (see the journal's `Position`). Adoption and release
 //! take a lock around a look into a table, levers and release one of the thread
 //! itself; no move takes either.
 
