@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What an experiment measures.
 //!
-//! [`file`] reads the TOML and knows only its shape; [`validate`] knows what
+//! `file.rs` reads the TOML and knows only its shape; `validate.rs` knows what
 //! makes sense. A file that parses on one machine parses on every machine;
 //! whether the machine can run it is the backend's question.
 

@@ -2,11 +2,11 @@
 //! `vlab run`: measures a scenario on this machine under the freezer.
 //!
 //! # Layout
-//! [`schedule`] which phase after which; [`phase`] one phase; [`arm`] what an
-//! arm does to it; [`daemon`] the daemon as a child; [`io_load`] the loads as
-//! children; [`process`] children that cannot survive us; [`interrupt`] Ctrl-C;
-//! [`narrow`] what the
-//! command line asks of it; [`disk`] where requests complete; [`environment`] where all this happens.
+//! `narrow` what the command line makes of a scenario; `schedule` which phase
+//! after which; `phase` one phase; `arm` what an arm does to it; `daemon` the
+//! daemon as a child; `io_load` the loads as children; `process` children that
+//! cannot survive us; `interrupt` Ctrl-C; `progress` how far it is; `disk` where
+//! requests complete; `environment` where all this happens.
 
 mod arm;
 mod daemon;

@@ -53,7 +53,7 @@ pub(super) struct Bench<'a> {
     pub(super) scratch: &'a Path,
     pub(super) vmigrater: &'a Path,
     pub(super) started: Time,
-    /// How long arms' programs have needed to get ready, at most.
+    /// How long the first gap waits for an arm's program to get ready.
     pub(super) lead: Option<Ns>,
 }
 
@@ -213,14 +213,10 @@ impl Bench<'_> {
         let running = Running::start(arm, io.tids(), map, setting, self.interrupt)?;
         let ready = now();
         if has_program {
-            // Half as much again, since starting takes longer on a bad day.
-            let needed = ready.since(started).scaled(3, 2) + Ns::from_ms(20);
-            self.lead = Some(
-                self.lead
-                    .unwrap_or(Ns::ZERO)
-                    .max(needed)
-                    .min(Ns::from_secs(9)),
-            );
+            // A third more than last time. Should that be too little once, the
+            // program starts under sharing and the warm-up waits for it.
+            let needed = ready.since(started).scaled(4, 3) + Ns::from_ms(20);
+            self.lead = Some(needed.min(Ns::from_secs(9)));
         }
         Ok((running, Some(freezer), ready.max(started + lead)))
     }
