@@ -2,7 +2,10 @@
 //! The program as a user starts it. Tests whose names begin with `root_` stop
 //! this machine's CPUs for milliseconds and need root.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests, which clippy does not take for tests")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "helpers of tests, which clippy does not take for tests"
+)]
 
 use std::collections::BTreeMap;
 use std::fs;
