@@ -46,7 +46,7 @@ fn root_cost() {
     let cpus: Vec<VcpuId> = Roots::default().online().unwrap().iter().collect();
     let [mut adopt, mut moved, mut lever, mut on_fork, mut release] =
         std::array::from_fn::<_, 5, _>(|_| Vec::with_capacity(ROUNDS));
-    let mut timed = |into: &mut Vec<Duration>, body: &mut dyn FnMut()| {
+    let timed = |into: &mut Vec<Duration>, body: &mut dyn FnMut()| {
         let start = Instant::now();
         body();
         into.push(start.elapsed());

@@ -73,9 +73,10 @@ pub struct Stat {
     pub comm: String,
     /// Parent process.
     pub ppid: u32,
-    /// Process group.
+    /// Process group; 0 of a thread that is just being taken apart, for which
+    /// the kernel prints -1.
     pub group: u32,
-    /// Session.
+    /// Session; 0 likewise.
     pub session: u32,
     /// `PF_*` of the kernel.
     pub flags: u32,
@@ -107,8 +108,8 @@ impl Stat {
         Some(Self {
             comm,
             ppid: field(4)?.parse().ok()?,
-            group: field(5)?.parse().ok()?,
-            session: field(6)?.parse().ok()?,
+            group: field(5)?.parse::<i32>().ok()?.max(0).cast_unsigned(),
+            session: field(6)?.parse::<i32>().ok()?.max(0).cast_unsigned(),
             flags: field(9)?.parse().ok()?,
             start_ticks: field(22)?.parse().ok()?,
             policy: field(41)?.parse().ok()?,

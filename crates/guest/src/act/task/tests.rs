@@ -45,6 +45,13 @@ fn names_with_blanks_and_parentheses_do_not_shift_the_fields() {
 }
 
 #[test]
+fn a_thread_that_is_being_taken_apart_has_no_group_but_a_line() {
+    let stat = Stat::parse(&line("x").replace("S 42 43 44", "X 0 -1 -1")).unwrap();
+    assert_eq!((stat.ppid, stat.group, stat.session), (0, 0, 0));
+    assert_eq!(stat.start_ticks, 123_456);
+}
+
+#[test]
 fn a_line_cut_short_anywhere_is_refused_not_misread() {
     let whole = line("a) b");
     for end in 0..whole.len() - 8 {
