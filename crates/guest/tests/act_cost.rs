@@ -3,6 +3,8 @@
 //! to be run alone on an idle machine:
 //! `cargo test --release -p guest --test act_cost -- --ignored --nocapture`.
 
+#![allow(clippy::unwrap_used, reason = "the helpers are tests too")]
+
 use std::process::Command;
 use std::time::Duration;
 use std::time::Instant;

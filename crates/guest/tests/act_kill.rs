@@ -6,6 +6,12 @@
 //! must have one, so what is started forks first; its only child is the
 //! supervisor, and it ends as that does.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::exit,
+    reason = "the helpers are tests too, and one of the processes has to end with a number"
+)]
+
 use std::io::BufRead;
 use std::io::BufReader;
 use std::path::Path;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A held thread starts ten thousand others: nothing may be left of them.
 
+#![allow(clippy::unwrap_used, reason = "the helpers are tests too")]
+
 use std::io::BufRead;
 use std::io::BufReader;
 use std::io::Write;
@@ -156,6 +158,5 @@ fn root_a_fork_storm_under_a_held_parent_leaks_nothing() {
     assert_eq!(journal_size(&journal), size);
     assert_eq!(descriptors(), open);
     stdin.write_all(b"end\n").unwrap();
-    drop(said);
     assert!(program.wait().unwrap().success());
 }
