@@ -7,7 +7,12 @@
  * has to do something. No program arms a timer or takes a lock.
  *
  * vcpu.h: slices and gaps; task.h: I/O-bound tasks; path.h: where completions
- * arrive. Attached by mode: asleep, only on_tick; otherwise all.
+ * arrive.
+ *
+ * All are attached for good; while the daemon is asleep all but on_tick return at
+ * once. To attach them when vCPUs begin to be taken away would be cleaner and was
+ * tried: each attachment patches kernel text, each patch waits for every vCPU,
+ * and with 8 VMs per pCPU the seven programs took more than two seconds.
  */
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
@@ -82,11 +87,15 @@ SEC("tp_btf/sched_switch")
 int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next,
 	     unsigned int prev_state)
 {
-	u64 now = bpf_ktime_get_ns();
-	u32 cpu = this_cpu();
 	struct task_slot *s;
 	struct task_io *t;
+	u64 now;
+	u32 cpu;
 
+	if (mode == MODE_ASLEEP)
+		return 0;
+	now = bpf_ktime_get_ns();
+	cpu = this_cpu();
 	check(cpu, now);
 	vcpus[cpu].idle = next->pid == 0;
 	if (prev->pid == 0)
@@ -124,12 +133,15 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 SEC("tp_btf/sched_waking")
 int BPF_PROG(on_waking, struct task_struct *task)
 {
-	struct task_io *t = task_io_get(task);
 	struct vcpu_slot *v;
 	struct task_slot *s;
+	struct task_io *t;
 	u64 now, since;
 	u32 cpu;
 
+	if (mode == MODE_ASLEEP)
+		return 0;
+	t = task_io_get(task);
 	if (!t) {
 		/* Waits that no block request announced: a page that another
 		 * thread reads, a network file system, an io_uring without disk. */
@@ -175,9 +187,12 @@ int BPF_PROG(on_waking, struct task_struct *task)
 SEC("tp_btf/sched_wakeup")
 int BPF_PROG(on_wakeup, struct task_struct *p)
 {
-	struct task_io *t = task_io_get(p);
 	struct task_slot *s;
+	struct task_io *t;
 
+	if (mode == MODE_ASLEEP)
+		return 0;
+	t = task_io_get(p);
 	if (!t || t->activity != ACT_WAKING)
 		return 0;
 	t->activity = ACT_QUEUED;
@@ -212,12 +227,14 @@ SEC("tp_btf/block_bio_queue")
 int BPF_PROG(on_bio_queue, struct bio *bio)
 {
 	struct task_struct *p = (struct task_struct *)bpf_get_current_task_btf();
-	u64 now = bpf_ktime_get_ns(), key = (u64)bio;
 	struct bio_owner owner = {};
+	u64 key = (u64)bio;
 	s64 one = 1, *n;
 	struct task_io *t;
 
-	t = task_io_make(p, ACT_RUNNING, this_cpu(), now);
+	if (mode == MODE_ASLEEP)
+		return 0;
+	t = task_io_make(p, ACT_RUNNING, this_cpu(), bpf_ktime_get_ns());
 	if (!t)
 		return 0;
 	owner.tid = p->pid;
@@ -260,8 +277,11 @@ int BPF_PROG(on_bio_complete, struct request_queue *q, struct bio *bio)
 SEC("tp_btf/sched_process_fork")
 int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 {
-	struct task_io *t = task_io_get(parent);
+	struct task_io *t;
 
+	if (mode == MODE_ASLEEP)
+		return 0;
+	t = task_io_get(parent);
 	if (t && own_slot(t, parent))
 		ring_bell(this_cpu(), BELL_FORK | (u64)(t->slot & 0xff) << 8 | (u64)child->pid << 16,
 			  BPF_RB_FORCE_WAKEUP);
@@ -298,13 +318,20 @@ struct snapshot {
 SEC("syscall")
 int snapshot(struct snapshot *ctx)
 {
-	u32 i;
+	u32 word, bit;
 
-	for (i = 0; i < MAX_VCPUS; i++) {
-		if (i >= nr_vcpus)
-			break;
-		if (vcpu_is_out(i))
-			ctx->out[(i / 64) & (MAX_VCPUS / 64 - 1)] |= 1ull << (i & 63);
+	/* The context must be written at constant offsets: one word at a time. */
+#pragma unroll
+	for (word = 0; word < MAX_VCPUS / 64; word++) {
+		u64 out = 0;
+
+		for (bit = 0; bit < 64; bit++) {
+			if (word * 64 + bit >= nr_vcpus)
+				break;
+			if (vcpu_is_out(word * 64 + bit))
+				out |= 1ull << bit;
+		}
+		ctx->out[word] = out;
 	}
 	ctx->now_ns = bpf_ktime_get_ns();
 	return 0;

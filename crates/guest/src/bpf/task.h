@@ -25,7 +25,7 @@ struct task_io {
 	u32 activity; /* enum activity */
 	u32 cpu; /* where it blocked */
 	u32 dev; /* last device it submitted to, or 0 */
-	u32 pad;
+	u32 epoch; /* of the sums above, see below */
 };
 
 struct {
@@ -73,6 +73,9 @@ const volatile u32 leave_permille;
 const volatile u32 leave_windows;
 const volatile u32 own_tgid; /* the daemon: never I/O-bound to itself */
 
+/* Raised by the daemon each time it wakes: what was summed before it fell asleep
+ * has a hole in it and starts anew. */
+u32 epoch;
 u64 nr_lost_tasks; /* became I/O-bound when every slot was taken */
 u32 slots_used; /* high-water mark, so that scans stay short */
 
@@ -264,16 +267,33 @@ static __always_inline void track_latency(struct task_slot *s, u64 sample)
 		s->latency_ns -= step;
 }
 
+static __always_inline void task_io_reset(struct task_io *t, u32 activity, u32 cpu, u64 now)
+{
+	t->window_ns = now;
+	t->since_ns = now;
+	t->blocked_ns = 0;
+	t->on_cpu_ns = 0;
+	t->class = 0;
+	t->slot = NO_SLOT;
+	t->activity = activity;
+	t->cpu = cpu;
+	t->epoch = epoch;
+}
+
 static __always_inline struct task_io *task_io_get(struct task_struct *p)
 {
-	return bpf_task_storage_get(&task_io, p, 0, 0);
+	struct task_io *t = bpf_task_storage_get(&task_io, p, 0, 0);
+
+	if (t && t->epoch != epoch)
+		task_io_reset(t, ACT_BLOCKED, this_cpu(), bpf_ktime_get_ns());
+	return t;
 }
 
 /* Never with a run queue locked, see above. */
 static __always_inline struct task_io *task_io_make(struct task_struct *p, u32 activity, u32 cpu,
 						    u64 now)
 {
-	struct task_io *t = bpf_task_storage_get(&task_io, p, 0, 0);
+	struct task_io *t = task_io_get(p);
 
 	if (t)
 		return t;
@@ -282,11 +302,7 @@ static __always_inline struct task_io *task_io_make(struct task_struct *p, u32 a
 	t = bpf_task_storage_get(&task_io, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!t)
 		return NULL;
-	t->window_ns = now;
-	t->since_ns = now;
-	t->slot = NO_SLOT;
-	t->activity = activity;
-	t->cpu = cpu;
+	task_io_reset(t, activity, cpu, now);
 	return t;
 }
 

@@ -43,11 +43,12 @@ fn try_run(core: &Arc<Core>) -> Result<(), SenseError> {
     // SAFETY: the ring buffer owns this descriptor and lives until the end of
     // this function, like the waiter that uses it.
     let ring_fd = unsafe { BorrowedFd::borrow_raw(ring.epoll_fd()) };
-    let waiter =
-        Waiter::new(&[ring_fd, core.control_poke.as_fd()]).map_err(|source| SenseError::System {
+    let waiter = Waiter::new(&[ring_fd, core.control_poke.as_fd()]).map_err(|source| {
+        SenseError::System {
             call: "epoll",
             source,
-        })?;
+        }
+    })?;
     let mut steal = stolen();
     while !core.stopping() {
         let asleep = core.sense.shared().mode() == Mode::Asleep;
@@ -61,14 +62,14 @@ fn try_run(core: &Arc<Core>) -> Result<(), SenseError> {
             let shared = now_stolen - steal >= STEAL_MIN;
             steal = now_stolen;
             if asleep && shared {
-                wake(core)?;
+                wake(core);
             } else if !asleep && !shared {
                 sleep(core);
             }
         }
         for word in bells.borrow_mut().drain(..) {
             match Bell::decode(word) {
-                Some(Bell::Shared) => wake(core)?,
+                Some(Bell::Shared) => wake(core),
                 Some(Bell::Quiet) => sleep(core),
                 _ => {}
             }
@@ -78,21 +79,18 @@ fn try_run(core: &Arc<Core>) -> Result<(), SenseError> {
 }
 
 /// vCPUs are being taken away: look for I/O-bound tasks.
-fn wake(core: &Core) -> Result<(), SenseError> {
+fn wake(core: &Core) {
     let shared = core.sense.shared();
-    if !shared.change_mode(Mode::Asleep, Mode::Watching) {
-        return Ok(());
+    if shared.mode() == Mode::Asleep {
+        shared.forget(now());
+        shared.set_mode(Mode::Watching);
+        tracing::info!("vCPUs are being taken away: watching for I/O-bound tasks");
     }
-    shared.forget_sharing(now());
-    core.sense.attach_detector()?;
-    tracing::info!("vCPUs are being taken away: watching for I/O-bound tasks");
-    Ok(())
 }
 
 /// They are not any more: let go of everything.
 fn sleep(core: &Core) {
     let shared = core.sense.shared();
-    core.sense.detach_detector();
     shared.set_mode(Mode::Asleep);
     for slot in core.slots() {
         shared.demote(slot);
@@ -100,7 +98,7 @@ fn sleep(core: &Core) {
             mover::release(core, slot);
         }
     }
-    shared.forget_sharing(now());
+    shared.forget(now());
     for poke in &core.pokes {
         poke.poke();
     }

@@ -106,7 +106,9 @@ impl Core {
         if let Ok(mut phase) = self.phase.lock() {
             phase.since.get_or_insert(now);
         }
-        self.sense.shared().change_mode(Mode::Watching, Mode::Active);
+        self.sense
+            .shared()
+            .change_mode(Mode::Watching, Mode::Active);
     }
 
     /// A task was let go: if it was the last, nothing may tick any more.
@@ -119,10 +121,10 @@ impl Core {
             return;
         }
         shared.change_mode(Mode::Active, Mode::Watching);
-        if let Ok(mut phase) = self.phase.lock() {
-            if let Some(since) = phase.since.take() {
-                phase.total += now.since(since);
-            }
+        if let Ok(mut phase) = self.phase.lock()
+            && let Some(since) = phase.since.take()
+        {
+            phase.total += now.since(since);
         }
         for poke in &self.pokes {
             poke.poke();

@@ -103,7 +103,7 @@ impl Engine {
         };
         // A failure below drops the engine, which ends the threads made so far.
         engine.start_threads().map_err(StartError::Thread)?;
-        engine.core.sense.attach_watch()?;
+        engine.core.sense.attach()?;
         Ok(engine)
     }
 
@@ -111,20 +111,27 @@ impl Engine {
         for vcpu in self.core.vcpus() {
             let (orders, inbox) = mpsc::sync_channel(ORDERS);
             let core = Arc::clone(&self.core);
-            self.threads.push(thread::on_vcpu(format!("vmg-mov/{vcpu}"), vcpu, move || {
-                mover::run(&core, vcpu, &inbox);
-            })?);
+            self.threads.push(thread::on_vcpu(
+                format!("vmg-mov/{vcpu}"),
+                vcpu,
+                move || {
+                    mover::run(&core, vcpu, &inbox);
+                },
+            )?);
             let core = Arc::clone(&self.core);
-            self.threads.push(thread::on_vcpu(format!("vmg-mon/{vcpu}"), vcpu, move || {
-                match Monitor::new(Arc::clone(&core), vcpu, orders) {
+            self.threads.push(thread::on_vcpu(
+                format!("vmg-mon/{vcpu}"),
+                vcpu,
+                move || match Monitor::new(Arc::clone(&core), vcpu, orders) {
                     Ok(monitor) => monitor.run(),
                     Err(error) => core.fail(format!("no monitor for vCPU {vcpu}: {error}")),
-                }
-            })?);
+                },
+            )?);
         }
         let core = Arc::clone(&self.core);
         let control = std::thread::Builder::new().name("vmg-ctl".into());
-        self.threads.push(control.spawn(move || control::run(&core))?);
+        self.threads
+            .push(control.spawn(move || control::run(&core))?);
         Ok(())
     }
 
@@ -137,7 +144,11 @@ impl Engine {
     /// Why the engine cannot go on, if so.
     #[must_use]
     pub fn failed(&self) -> Option<String> {
-        self.core.failed.lock().ok().and_then(|failed| failed.clone())
+        self.core
+            .failed
+            .lock()
+            .ok()
+            .and_then(|failed| failed.clone())
     }
 
     /// Becomes readable, and stays so, when [`Engine::failed`] has something to
@@ -169,7 +180,6 @@ impl Engine {
             // A panic in it has been printed; what it held is released below.
             let _ = thread.join();
         }
-        self.core.sense.detach_detector();
         self.core.sense.shared().set_mode(Mode::Asleep);
     }
 }

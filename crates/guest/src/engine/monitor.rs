@@ -104,8 +104,10 @@ impl Monitor {
     /// Runs until the engine stops.
     pub(super) fn run(mut self) {
         if let Err(error) = self.try_run() {
-            self.core
-                .fail(format!("the monitor of vCPU {} stopped: {error:#}", self.me));
+            self.core.fail(format!(
+                "the monitor of vCPU {} stopped: {error:#}",
+                self.me
+            ));
         }
     }
 
@@ -117,10 +119,13 @@ impl Monitor {
         // of this function, like the waiter that uses it.
         let ring_fd = unsafe { BorrowedFd::borrow_raw(ring.epoll_fd()) };
         let poke = &core.pokes[self.me.index()];
-        let waiter = Waiter::new(&[ring_fd, self.alarm.as_fd(), poke.as_fd()]).map_err(|source| SenseError::System {
-            call: "epoll",
-            source,
-        })?;
+        let waiter =
+            Waiter::new(&[ring_fd, self.alarm.as_fd(), poke.as_fd()]).map_err(|source| {
+                SenseError::System {
+                    call: "epoll",
+                    source,
+                }
+            })?;
         while !core.stopping() {
             let ready = waiter.wait(None);
             let woke_at = now();
@@ -130,11 +135,17 @@ impl Monitor {
             }
             if ready & ALARM != 0 {
                 let due = self.alarm.went_off();
-                counters.woke(if self.beating { Wakeup::Heartbeat } else { Wakeup::Timer });
+                counters.woke(if self.beating {
+                    Wakeup::Heartbeat
+                } else {
+                    Wakeup::Timer
+                });
                 if self.beating {
                     self.beat(woke_at);
                 } else if let Some(due) = due {
-                    counters.lagged(woke_at.since(due));
+                    let lag = woke_at.since(due);
+                    tracing::trace!(vcpu = %self.me, %lag, "slice timer");
+                    counters.lagged(lag);
                 }
             }
             if ready & RING != 0 {
@@ -168,7 +179,9 @@ impl Monitor {
     fn order(&self, order: Order) -> bool {
         let sent = self.orders.try_send(order).is_ok();
         if !sent {
-            self.counters().orders_dropped.fetch_add(1, Ordering::Relaxed);
+            self.counters()
+                .orders_dropped
+                .fetch_add(1, Ordering::Relaxed);
         }
         sent
     }
@@ -243,7 +256,19 @@ impl Monitor {
         }
         self.gaps_seen = gaps;
         self.skipped.clear();
-        let caught = self.views.tasks.iter().filter(|t| t.vcpu == self.me).count();
+        // Those that came while this vCPU was away (V12) were not concerned.
+        let shared = self.core.sense.shared();
+        let last = shared.vcpu(self.me).nr_gaps.saturating_sub(1);
+        let out = shared
+            .gap(self.me, last)
+            .map_or(self.views.now, |(out, _)| out);
+        let caught = self
+            .views
+            .tasks
+            .iter()
+            .zip(&self.views.slots)
+            .filter(|(t, slot)| t.vcpu == self.me && self.core.seats[**slot].was_here(out))
+            .count();
         let concerned = self.left_in_slice + u32::try_from(caught).unwrap_or(u32::MAX);
         self.left_in_slice = 0;
         self.budget.slice_ended(concerned);
@@ -289,6 +314,8 @@ impl Monitor {
         if m.performer(source_runs) != self.me {
             return;
         }
+        let from_state = from.state;
+        let to_state = self.vcpu_view(m.to).map(|to| to.state);
         let gain = self
             .vcpu_view(m.to)
             .and_then(|to| placement::gain(self.views.now, m.why, from, to));
@@ -297,9 +324,6 @@ impl Monitor {
         };
         let slot = self.views.slots[index];
         let seat = &self.core.seats[slot];
-        if seat.home() == Some(m.to) && self.views.tasks[index].vcpu == m.to {
-            return;
-        }
         if !seat.claim(self.views.now, CLAIM) {
             return;
         }
@@ -325,6 +349,8 @@ impl Monitor {
             self.budget.give_back();
             return;
         }
+        tracing::trace!(task = %m.task, from = %m.from, to = %m.to, why = ?m.why, ?gain,
+            activity = ?self.views.tasks[index].activity, from_state = ?from_state, to_state = ?to_state, now = %self.views.now.as_ns(), "decided");
         if self.core.settings.dry_run {
             let saved = gain.unwrap_or(Ns::ZERO);
             self.counters()
@@ -395,9 +421,10 @@ impl Monitor {
                 VcpuState::Running {
                     ends: Some(ends), ..
                 } => Some((vcpu.id, ends.latest + LOOK_AFTER)),
-                VcpuState::Running { ends: None, .. } => {
-                    Some((vcpu.id, self.views.now + self.core.settings.heartbeat.period * 4))
-                }
+                VcpuState::Running { ends: None, .. } => Some((
+                    vcpu.id,
+                    self.views.now + self.core.settings.heartbeat.period * 4,
+                )),
                 _ => None,
             })
             .filter(|(vcpu, at)| {
@@ -431,7 +458,9 @@ impl Monitor {
     }
 
     fn publish(&self) {
-        self.counters().n_min.store(self.budget.n_min(), Ordering::Relaxed);
+        self.counters()
+            .n_min
+            .store(self.budget.n_min(), Ordering::Relaxed);
     }
 }
 

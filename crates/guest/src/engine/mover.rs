@@ -63,7 +63,7 @@ pub(super) fn run(core: &Arc<Core>, me: VcpuId, orders: &Receiver<Order>) {
             Order::Lever { slot, lever } => pull(core, slot, lever),
             Order::Fork { slot, child } => {
                 if let Some(seated) = core.seats[slot].anyone() {
-                    core.actor.on_fork(seated.key, child);
+                    core.actor.on_fork(&seated.held, child);
                 }
             }
         }
@@ -165,10 +165,11 @@ fn make(core: &Core, me: VcpuId, slot: usize, key: TaskKey, to: VcpuId, why: Why
     }
     match core.actor.move_to(&seated.held, to) {
         Ok(cost) => {
-            seat.moved_to(to);
+            seat.moved_to(to, now());
             counters.moved(why);
             counters.n_migrate.fetch_add(1, Ordering::Relaxed);
             counters.cost_ns.fetch_add(cost.as_ns(), Ordering::Relaxed);
+            tracing::trace!(%key, %to, ?why, %cost, "moved");
         }
         Err(MoveError::Foreign { .. }) => {
             // Its owner wants it elsewhere: our hold has ended.
@@ -191,10 +192,10 @@ fn pull(core: &Core, slot: usize, lever: Lever) {
     }
     match core.actor.set_lever(&seated.held, lever) {
         Ok(()) => {
-            if let Ok(mut state) = seat.lever.lock() {
-                if let Some(state) = state.as_mut() {
-                    state.lever = lever;
-                }
+            if let Ok(mut state) = seat.lever.lock()
+                && let Some(state) = state.as_mut()
+            {
+                state.lever = lever;
             }
         }
         Err(error) => tracing::debug!(key = %seated.key, ?lever, %error, "no lever"),

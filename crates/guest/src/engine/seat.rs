@@ -54,6 +54,7 @@ pub(super) struct Seat {
     /// claim ends by itself, because its holder may be descheduled with it.
     claimed_until: AtomicU64,
     moves: AtomicU64,
+    moved_at: AtomicU64,
     pub(super) lever: Mutex<Option<LeverState>>,
 }
 
@@ -61,6 +62,7 @@ impl Seat {
     pub(super) fn take(&self, seated: Seated, lever: Option<LeverState>) {
         self.home.store(NOWHERE, Ordering::Relaxed);
         self.moves.store(0, Ordering::Relaxed);
+        self.moved_at.store(0, Ordering::Relaxed);
         self.claimed_until.store(0, Ordering::Relaxed);
         if let Ok(mut slot) = self.lever.lock() {
             *slot = lever;
@@ -93,13 +95,19 @@ impl Seat {
         }
     }
 
-    pub(super) fn moved_to(&self, vcpu: VcpuId) {
+    pub(super) fn moved_to(&self, vcpu: VcpuId, now: Time) {
+        self.moved_at.store(now.as_ns(), Ordering::Relaxed);
         self.home.store(vcpu.0, Ordering::Relaxed);
         self.moves.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn moves(&self) -> u64 {
         self.moves.load(Ordering::Relaxed)
+    }
+
+    /// Was it on its present vCPU at that time already?
+    pub(super) fn was_here(&self, at: Time) -> bool {
+        self.moved_at.load(Ordering::Relaxed) <= at.as_ns()
     }
 
     /// Claims the task for one move; false if somebody else has.

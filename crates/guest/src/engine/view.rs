@@ -46,11 +46,7 @@ impl Tracks {
         Self(
             core.vcpus()
                 .map(|vcpu| Track {
-                    timeline: Timeline::new(
-                        estimator(&core.settings),
-                        &core.settings.slice,
-                        now,
-                    ),
+                    timeline: Timeline::new(estimator(&core.settings), &core.settings.slice, now),
                     next: shared.vcpu(vcpu).nr_gaps,
                 })
                 .collect(),
@@ -175,12 +171,10 @@ impl Views {
                 self.dozing.push(i);
                 continue;
             }
-            let blocked = matches!(slot.activity, Activity::Blocked | Activity::BlockedIo);
-            let vcpu = match seat.home() {
-                // It will wake where its mask says, not where it fell asleep.
-                Some(home) if blocked => home,
-                _ => slot.vcpu,
-            };
+            // Where its mask says: asleep, it will wake there; queued, it was
+            // carried over at once, and the programs learn of that only when it
+            // runs.
+            let vcpu = seat.home().unwrap_or(slot.vcpu);
             self.tasks.push(TaskView {
                 key: seated.key,
                 vcpu,

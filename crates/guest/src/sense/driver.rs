@@ -56,8 +56,7 @@ const RING_BYTES: u32 = 4096;
 
 /// The loaded programs and everything that must outlive their links.
 struct Loaded {
-    detector: Vec<Link>,
-    tick: Option<Link>,
+    links: Vec<Link>,
     skel: ManuallyDrop<skel::SenseSkel<'static>>,
     storage: *mut MaybeUninit<OpenObject>,
 }
@@ -68,8 +67,10 @@ unsafe impl Send for Loaded {}
 
 impl Drop for Loaded {
     fn drop(&mut self) {
-        self.detector.clear();
-        self.tick = None;
+        // The other way round than they were attached, for the same reason.
+        while let Some(link) = self.links.pop() {
+            drop(link);
+        }
         // SAFETY: dropped once, here, before the storage that it borrows.
         unsafe { ManuallyDrop::drop(&mut self.skel) };
         // SAFETY: came from Box::leak in `Sense::start`; nothing borrows it now.
@@ -125,7 +126,11 @@ impl Sense {
             // Half of what the estimator calls a gap: what it ignores as short
             // it must still see, because the slice's start moves on by it.
             rodata.min_gap_ns = 100_000;
-            rodata.tick_ns = if source.reads_steal() { 0 } else { tick_length().as_ns() };
+            rodata.tick_ns = if source.reads_steal() {
+                0
+            } else {
+                tick_length().as_ns()
+            };
             rodata.quiet_after_ns = settings.quiet_after.as_ns();
             rodata.window_ns = iobound.window.as_ns();
             rodata.min_accounted_ns = iobound.min_accounted.as_ns();
@@ -147,7 +152,10 @@ impl Sense {
             .snapshot
             .as_fd()
             .try_clone_to_owned()
-            .map_err(|source| SenseError::System { call: "dup", source })?;
+            .map_err(|source| SenseError::System {
+                call: "dup",
+                source,
+            })?;
         Ok(Self {
             shared,
             snapshot,
@@ -156,8 +164,7 @@ impl Sense {
             nr_vcpus,
             has_tick,
             loaded: Mutex::new(Loaded {
-                detector: Vec::new(),
-                tick: None,
+                links: Vec::new(),
                 skel: ManuallyDrop::new(skel),
                 storage: storage_ptr,
             }),
@@ -165,28 +172,12 @@ impl Sense {
         })
     }
 
-    /// Starts to look for sharing: one program in the timer interrupt.
+    /// Attaches the programs. They stay until `self` is dropped.
     ///
     /// # Errors
-    /// If the kernel refuses.
-    pub fn attach_watch(&self) -> Result<(), SenseError> {
+    /// If the kernel refuses; then none of them is attached.
+    pub fn attach(&self) -> Result<(), SenseError> {
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.has_tick && loaded.tick.is_none() {
-            let link = loaded.skel.progs.on_tick.attach();
-            loaded.tick = Some(link.map_err(|error| SenseError::bpf("attach", error))?);
-        }
-        Ok(())
-    }
-
-    /// Starts to look for I/O-bound tasks.
-    ///
-    /// # Errors
-    /// If the kernel refuses; then nothing of the detector is attached.
-    pub fn attach_detector(&self) -> Result<(), SenseError> {
-        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        if !loaded.detector.is_empty() {
-            return Ok(());
-        }
         let progs = &loaded.skel.progs;
         let links = [
             // Exits first and switches last: no slot may be taken by a thread
@@ -200,20 +191,12 @@ impl Sense {
             &progs.on_switch,
         ]
         .into_iter()
+        .chain(self.has_tick.then_some(&progs.on_tick))
         .map(|program| program.attach())
         .collect::<libbpf_rs::Result<Vec<_>>>()
         .map_err(|error| SenseError::bpf("attach", error))?;
-        loaded.detector = links;
+        loaded.links = links;
         Ok(())
-    }
-
-    /// Stops looking for I/O-bound tasks.
-    pub fn detach_detector(&self) {
-        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        // The other way round, for the same reason.
-        while let Some(link) = loaded.detector.pop() {
-            drop(link);
-        }
     }
 
     /// Where slices are seen.

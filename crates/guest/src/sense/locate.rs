@@ -60,9 +60,7 @@ pub(super) fn kvm_pages(nr: usize) -> Result<Vec<u64>, SenseError> {
         Ok(_) => Err(SenseError::NoStealPage {
             reason: "the kernel has the symbol but no page".into(),
         }),
-        Err(error) if error.kind() == libbpf_rs::ErrorKind::PermissionDenied => {
-            Err(SenseError::Permission)
-        }
+        Err(_) if !super::may_load() => Err(SenseError::Permission),
         Err(error) => Err(SenseError::NoStealPage {
             reason: format!(
                 "the kernel does not let BPF find kvm's steal_time; \

@@ -118,11 +118,27 @@ pub enum SenseError {
 }
 
 impl SenseError {
-    /// From libbpf, telling a lack of permission from other trouble.
+    /// From libbpf, telling a lack of permission from other trouble. The error
+    /// alone does not: the verifier also answers with "permission denied".
     fn bpf(action: &'static str, source: libbpf_rs::Error) -> Self {
-        if source.kind() == libbpf_rs::ErrorKind::PermissionDenied {
-            return Self::Permission;
+        if may_load() {
+            Self::Bpf { action, source }
+        } else {
+            Self::Permission
         }
-        Self::Bpf { action, source }
     }
+}
+
+/// Have we CAP_PERFMON (38) and CAP_BPF (39), or CAP_SYS_ADMIN (21) for both?
+fn may_load() -> bool {
+    let both = 1 << 38 | 1 << 39;
+    std::fs::read_to_string("/proc/self/status")
+        .ok()
+        .and_then(|status| {
+            let line = status
+                .lines()
+                .find_map(|line| line.strip_prefix("CapEff:"))?;
+            u64::from_str_radix(line.trim(), 16).ok()
+        })
+        .is_some_and(|caps| caps & both == both || caps & 1 << 21 != 0)
 }

@@ -82,19 +82,15 @@ pub fn probe(settings: &Settings) -> Probe {
 /// If the kernel refuses any of it.
 pub fn selftest() -> Result<(), SenseError> {
     let sense = Sense::load(&Settings::default())?;
-    sense.attach_watch()?;
-    sense.attach_detector()?;
+    sense.attach()?;
     sense.snapshot()?;
-    sense.detach_detector();
     Ok(())
 }
 
 /// The typical error of an instant from the given source, measured now.
 pub(crate) fn accuracy(sense: &Sense, settings: &Settings) -> Ns {
     match sense.source() {
-        Source::Heartbeat => {
-            settings.heartbeat.period + timer_lateness(settings.heartbeat.period)
-        }
+        Source::Heartbeat => settings.heartbeat.period + timer_lateness(settings.heartbeat.period),
         Source::StealPage | Source::StealMap => median_snapshot(sense).unwrap_or(Ns::ZERO),
     }
 }
@@ -113,7 +109,9 @@ fn median_snapshot(sense: &Sense) -> Option<Ns> {
         })
         .collect();
     lengths.sort_unstable();
-    lengths.get(lengths.len() / 2).map(|length| (*length).into())
+    lengths
+        .get(lengths.len() / 2)
+        .map(|length| (*length).into())
 }
 
 /// How late a timer of this length usually is: the median of some.

@@ -192,10 +192,13 @@ impl Shared {
             .is_ok()
     }
 
-    pub(crate) fn forget_sharing(&self, now: Time) {
+    /// Before each change between asleep and awake: counting starts anew.
+    pub(crate) fn forget(&self, now: Time) {
         // SAFETY: see `read!`; the programs only add to and compare these.
         unsafe {
             let bss = self.0.as_ptr();
+            let epoch = (&raw const (*bss).epoch).read_volatile();
+            (&raw mut (*bss).epoch).write_volatile(epoch.wrapping_add(1));
             (&raw mut (*bss).asleep_gaps).write_volatile(0);
             (&raw mut (*bss).quiet_rung).write_volatile(0);
             (&raw mut (*bss).last_gap_ns).write_volatile(now.as_ns());
