@@ -67,7 +67,12 @@ struct block_device {
 };
 
 struct bio {
+	struct bio *bi_next;
 	struct block_device *bi_bdev;
+};
+
+struct request {
+	struct bio *bio;
 };
 
 struct request_queue;

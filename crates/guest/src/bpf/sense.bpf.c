@@ -66,7 +66,7 @@ int BPF_PROG(on_tick)
 	/* A task that computes without a switch leaves its I/O phase here. */
 	t = task_io_get(p);
 	if (t && t->slot != NO_SLOT) {
-		settle(t, own_slot(t, p), &vcpus[cpu], now);
+		settle(t, own_slot(t, p), &vcpus[cpu], p->pid, now);
 		window_check(t, p, cpu, now);
 	}
 	return 0;
@@ -75,12 +75,12 @@ int BPF_PROG(on_tick)
 static __always_inline bool waits_for_io(struct task_struct *task)
 {
 	u32 tid = task->pid;
-	s64 *n;
+	struct flight *f;
 
 	if (BPF_CORE_READ_BITFIELD(task, in_iowait))
 		return true;
-	n = bpf_map_lookup_elem(&in_flight, &tid);
-	return n && *n > 0;
+	f = bpf_map_lookup_elem(&in_flight, &tid);
+	return f && f->count > 0;
 }
 
 SEC("tp_btf/sched_switch")
@@ -104,7 +104,7 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	t = task_io_get(prev);
 	if (t) {
 		s = own_slot(t, prev);
-		settle(t, s, &vcpus[cpu], now);
+		settle(t, s, &vcpus[cpu], prev->pid, now);
 		t->cpu = cpu;
 		if (preempt || !prev_state)
 			set_activity(t, s, ACT_QUEUED, cpu, now);
@@ -116,7 +116,7 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	t = task_io_get(next);
 	if (t) {
 		s = own_slot(t, next);
-		settle(t, s, &vcpus[cpu], now);
+		settle(t, s, &vcpus[cpu], next->pid, now);
 		if (s) {
 			s->nr_switches++;
 			if (s->cpu != cpu && s->state == SLOT_LIVE)
@@ -179,7 +179,7 @@ int BPF_PROG(on_waking, struct task_struct *task)
 	}
 	if (t->activity == ACT_BLOCKED)
 		phase_check(t, task, cpu, now);
-	settle(t, s, v, now);
+	settle(t, s, v, task->pid, now);
 	set_activity(t, s, ACT_WAKING, s ? s->cpu : t->cpu, now);
 	return 0;
 }
@@ -227,14 +227,15 @@ SEC("tp_btf/block_bio_queue")
 int BPF_PROG(on_bio_queue, struct bio *bio)
 {
 	struct task_struct *p = (struct task_struct *)bpf_get_current_task_btf();
+	struct flight *f, first = { .count = 1 };
 	struct bio_owner owner = {};
-	u64 key = (u64)bio;
-	s64 one = 1, *n;
+	u64 key = (u64)bio, now;
 	struct task_io *t;
 
 	if (mode == MODE_ASLEEP)
 		return 0;
-	t = task_io_make(p, ACT_RUNNING, this_cpu(), bpf_ktime_get_ns());
+	now = bpf_ktime_get_ns();
+	t = task_io_make(p, ACT_RUNNING, this_cpu(), now);
 	if (!t)
 		return 0;
 	owner.tid = p->pid;
@@ -243,34 +244,69 @@ int BPF_PROG(on_bio_queue, struct bio *bio)
 	t->dev = owner.dev;
 	if (bpf_map_update_elem(&bio_owner, &key, &owner, BPF_ANY))
 		return 0;
-	n = bpf_map_lookup_elem(&in_flight, &owner.tid);
-	if (n)
-		__sync_fetch_and_add(n, 1);
+	f = bpf_map_lookup_elem(&in_flight, &owner.tid);
+	if (!f || f->count <= 0) {
+		/* The last wait is over, a new one begins. */
+		if (t->io_ns)
+			settle(t, own_slot(t, p), &vcpus[owner.cpu & (MAX_VCPUS - 1)], owner.tid,
+			       now);
+		t->io_ns = now;
+	}
+	if (f)
+		__sync_fetch_and_add(&f->count, 1);
 	else
-		bpf_map_update_elem(&in_flight, &owner.tid, &one, BPF_ANY);
+		bpf_map_update_elem(&in_flight, &owner.tid, &first, BPF_ANY);
 	return 0;
 }
 
-SEC("tp_btf/block_bio_complete")
-int BPF_PROG(on_bio_complete, struct request_queue *q, struct bio *bio)
+static __always_inline void bio_done(u64 key)
 {
-	struct bio_owner *owner;
+	struct bio_owner *owner = bpf_map_lookup_elem(&bio_owner, &key);
 	struct device_slot *d;
-	u64 key = (u64)bio;
-	s64 *n;
+	struct flight *f;
 
-	owner = bpf_map_lookup_elem(&bio_owner, &key);
 	if (!owner)
-		return 0;
-	n = bpf_map_lookup_elem(&in_flight, &owner->tid);
-	if (n && __sync_fetch_and_sub(n, 1) <= 0)
-		*n = 0;
+		return;
+	f = bpf_map_lookup_elem(&in_flight, &owner->tid);
+	if (f) {
+		f->done_ns = bpf_ktime_get_ns();
+		if (__sync_fetch_and_sub(&f->count, 1) <= 0)
+			f->count = 0;
+	}
 	d = device_of(owner->dev);
 	if (d) {
 		__sync_fetch_and_add(&d->nr_completions, 1);
 		path_learn(&d->path, owner->cpu, this_cpu());
 	}
 	bpf_map_delete_elem(&bio_owner, &key);
+}
+
+/* Request-based drivers: their bios are not traced one by one. More than 32 bios
+ * in a request are not seen; they age out of bio_owner. */
+SEC("tp_btf/block_rq_complete")
+int BPF_PROG(on_rq_complete, struct request *rq)
+{
+	struct bio *bio;
+	u32 i;
+
+	if (mode == MODE_ASLEEP)
+		return 0;
+	bio = rq->bio;
+	for (i = 0; i < 32; i++) {
+		if (!bio)
+			break;
+		bio_done((u64)bio);
+		bio = bio->bi_next;
+	}
+	return 0;
+}
+
+/* Bio-based drivers. */
+SEC("tp_btf/block_bio_complete")
+int BPF_PROG(on_bio_complete, struct request_queue *q, struct bio *bio)
+{
+	if (mode != MODE_ASLEEP)
+		bio_done((u64)bio);
 	return 0;
 }
 

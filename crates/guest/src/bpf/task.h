@@ -4,8 +4,10 @@
  * for I/O? (V14..V16)
  *
  * A thread waits for I/O while it sleeps with in_iowait set (direct and buffered
- * reads, fsync, io_uring) or with block requests of its own in flight (AIO, whose
- * wait the kernel does not mark). Time is summed per thread and judged once a
+ * reads, fsync, io_uring) or has block requests of its own in flight, asleep (AIO,
+ * whose wait the kernel does not mark) or not: a paravirtual disk often completes
+ * a request within the call that submits it, and a thread that spends its time
+ * there lives on I/O although it never sleeps. Time is summed per thread and judged once a
  * window by iobound.h, the same lines that the simulator runs.
  *
  * Threads that never touch I/O have no storage here: the switch path is then two
@@ -18,7 +20,7 @@
 struct task_io {
 	u64 window_ns; /* start of the window */
 	u64 since_ns; /* start of the present activity */
-	u64 blocked_ns; /* in this window: slept on I/O */
+	u64 blocked_ns; /* in this window: waited for I/O */
 	u64 on_cpu_ns; /* in this window: ran */
 	u32 class; /* iobound.h: flag and count of low windows */
 	u32 slot; /* in tasks[], or NO_SLOT */
@@ -26,6 +28,7 @@ struct task_io {
 	u32 cpu; /* where it blocked */
 	u32 dev; /* last device it submitted to, or 0 */
 	u32 epoch; /* of the sums above, see below */
+	u64 io_ns; /* since when it has had requests in flight; 0: none that we know */
 };
 
 struct {
@@ -38,14 +41,19 @@ struct {
 /* Requests in flight per submitting thread. A hash and not the storage above:
  * a completion knows the thread id only (bpf_task_from_pid needs 6.2). LRU, so
  * that a thread that died with requests in flight leaves nothing behind. */
+struct flight {
+	s64 count;
+	u64 done_ns; /* when the last one completed */
+};
+
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 8192);
 	__type(key, u32);
-	__type(value, s64);
+	__type(value, struct flight);
 } in_flight SEC(".maps");
 
-/* Who submitted a bio, from block_bio_queue to block_bio_complete. LRU: a bio
+/* Who submitted a bio, from block_bio_queue to its completion. LRU: a bio
  * whose completion we miss (detached meanwhile) must not fill the map. */
 struct bio_owner {
 	u32 tid;
@@ -214,16 +222,36 @@ static __always_inline u64 present_ns(struct vcpu_slot *v, u64 since, u64 now)
 	return len - (v->back_ns - out);
 }
 
+/* How much of its last `len` ns on the CPU had the thread requests in flight? */
+static __always_inline u64 waited_running(struct task_io *t, u32 tid, u64 len, u64 now)
+{
+	u64 end = now, start = t->io_ns > t->since_ns ? t->io_ns : t->since_ns;
+	struct flight *f;
+
+	if (!t->io_ns)
+		return 0;
+	f = bpf_map_lookup_elem(&in_flight, &tid);
+	if (!f || f->count <= 0) {
+		end = f ? f->done_ns : start;
+		t->io_ns = 0;
+	}
+	if (end <= start)
+		return 0;
+	return end - start < len ? end - start : len;
+}
+
 /* Add what has passed since the last change of activity to the right sum. */
 static __always_inline void settle(struct task_io *t, struct task_slot *s, struct vcpu_slot *v,
-				   u64 now)
+				   u32 tid, u64 now)
 {
-	u64 len = now > t->since_ns ? now - t->since_ns : 0;
+	u64 len = now > t->since_ns ? now - t->since_ns : 0, io;
 
 	switch (t->activity) {
 	case ACT_RUNNING:
 		len = present_ns(v, t->since_ns, now);
-		t->on_cpu_ns += len;
+		io = waited_running(t, tid, len, now);
+		t->blocked_ns += io;
+		t->on_cpu_ns += len - io;
 		if (s)
 			s->on_cpu_ns += len;
 		break;
@@ -278,6 +306,7 @@ static __always_inline void task_io_reset(struct task_io *t, u32 activity, u32 c
 	t->activity = activity;
 	t->cpu = cpu;
 	t->epoch = epoch;
+	t->io_ns = 0;
 }
 
 static __always_inline struct task_io *task_io_get(struct task_struct *p)

@@ -185,6 +185,7 @@ impl Sense {
             &progs.on_exit,
             &progs.on_fork,
             &progs.on_bio_complete,
+            &progs.on_rq_complete,
             &progs.on_bio_queue,
             &progs.on_wakeup,
             &progs.on_waking,
