@@ -100,7 +100,9 @@ impl CpuSet {
 
     /// The CPUs, in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = VcpuId> + '_ {
-        (0..Self::CAPACITY).map(VcpuId).filter(|cpu| self.contains(*cpu))
+        (0..Self::CAPACITY)
+            .map(VcpuId)
+            .filter(|cpu| self.contains(*cpu))
     }
 }
 
@@ -142,7 +144,10 @@ impl fmt::Debug for CpuSet {
 
 /// Why a text is not a CPU list.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not a CPU list; it looks like 0-3,7 with numbers below {}", CpuSet::CAPACITY)]
+#[error(
+    "`{text}` is not a CPU list; it looks like 0-3,7 with numbers below {}",
+    CpuSet::CAPACITY
+)]
 pub struct ParseCpuSetError {
     text: String,
 }
@@ -151,7 +156,9 @@ impl FromStr for CpuSet {
     type Err = ParseCpuSetError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let error = || ParseCpuSetError { text: text.to_owned() };
+        let error = || ParseCpuSetError {
+            text: text.to_owned(),
+        };
         let number = |t: &str| {
             t.parse::<u32>()
                 .ok()

@@ -31,7 +31,11 @@ impl Permille {
             return Self::ZERO;
         }
         let ratio = part.0 as u128 * 1000 / whole.0 as u128;
-        if ratio > 1000 { Self(1000) } else { Self(ratio as u16) }
+        if ratio > 1000 {
+            Self(1000)
+        } else {
+            Self(ratio as u16)
+        }
     }
 
     /// As a number of thousandths.

@@ -150,7 +150,11 @@ impl fmt::Display for Ns {
             n => (n as f64 / 1e9, "s"),
         };
         let text = format!("{value:.2}");
-        write!(f, "{} {unit}", text.trim_end_matches('0').trim_end_matches('.'))
+        write!(
+            f,
+            "{} {unit}",
+            text.trim_end_matches('0').trim_end_matches('.')
+        )
     }
 }
 
@@ -210,7 +214,10 @@ mod tests {
         let shown: Vec<String> = [0, 999, 1_500, 300_000, 11_000_000, 2_500_000_000]
             .map(|n| Ns(n).to_string())
             .into();
-        assert_eq!(shown, ["0 ns", "999 ns", "1.5 us", "300 us", "11 ms", "2.5 s"]);
+        assert_eq!(
+            shown,
+            ["0 ns", "999 ns", "1.5 us", "300 us", "11 ms", "2.5 s"]
+        );
     }
 
     #[test]

@@ -187,7 +187,10 @@ impl Views {
                     Activity::BlockedIo | Activity::Blocked => Doing::Blocked(slot.since),
                 },
                 load: slot.load,
-                cpu_share: Permille::of(slot.on_cpu, slot.on_cpu + slot.blocked_io + slot.queued),
+                // What it would use if it never waited for a CPU. Time in the
+                // queue is left out: half a CPU, because compute takes the other
+                // half, is no small demand.
+                cpu_share: Permille::of(slot.on_cpu, slot.on_cpu + slot.blocked_io),
                 priority: seated.priority,
                 allowed: seated.allowed,
                 io_latency: slot.latency,

@@ -104,7 +104,7 @@ pub struct TaskView {
     pub activity: Activity,
     /// I/O load level: the fraction f of V15.
     pub load: Permille,
-    /// Its share of a CPU while it is on a running vCPU.
+    /// The share of a CPU that it would use if it never had to queue for one.
     pub cpu_share: Permille,
     /// User-defined priority (V18); higher goes first, 0 for everyone by default.
     pub priority: i32,
