@@ -227,7 +227,7 @@ SEC("tp_btf/block_bio_queue")
 int BPF_PROG(on_bio_queue, struct bio *bio)
 {
 	struct task_struct *p = (struct task_struct *)bpf_get_current_task_btf();
-	struct flight *f, first = { .count = 1 };
+	struct flight *f, first = {.count = 1};
 	struct bio_owner owner = {};
 	u64 key = (u64)bio, now;
 	struct task_io *t;
@@ -319,7 +319,8 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 		return 0;
 	t = task_io_get(parent);
 	if (t && own_slot(t, parent))
-		ring_bell(this_cpu(), BELL_FORK | (u64)(t->slot & 0xff) << 8 | (u64)child->pid << 16,
+		ring_bell(this_cpu(),
+			  BELL_FORK | (u64)(t->slot & 0xff) << 8 | (u64)child->pid << 16,
 			  BPF_RB_FORCE_WAKEUP);
 	return 0;
 }

@@ -24,7 +24,7 @@ typedef signed long long s64;
 
 /* One descheduling of a vCPU. */
 struct gap {
-	u64 out_ns; /* taken away */
+	u64 out_ns;  /* taken away */
 	u64 back_ns; /* first seen running again */
 };
 
@@ -33,25 +33,25 @@ struct gap {
  * writer; readers on other vCPUs check nr_gaps before and after.
  */
 struct vcpu_slot {
-	u64 steal_ns; /* last value of the steal counter */
-	u64 seen_ns; /* last time one of our programs ran here */
-	u64 back_ns; /* start of the present slice */
-	u64 nr_gaps; /* monotone; gaps[nr_gaps % GAP_HISTORY] comes next */
-	u64 stolen_ns; /* sum of all gaps */
+	u64 steal_ns;    /* last value of the steal counter */
+	u64 seen_ns;     /* last time one of our programs ran here */
+	u64 back_ns;     /* start of the present slice */
+	u64 nr_gaps;     /* monotone; gaps[nr_gaps % GAP_HISTORY] comes next */
+	u64 stolen_ns;   /* sum of all gaps */
 	u64 idle_end_ns; /* last time the idle task gave way to another */
-	u64 tick_ns; /* last timer interrupt, for the tick-gap sense */
-	u32 idle; /* the idle task is current */
-	u32 tick_busy; /* the last timer interrupt found a task running */
+	u64 tick_ns;     /* last timer interrupt, for the tick-gap sense */
+	u32 idle;        /* the idle task is current */
+	u32 tick_busy;   /* the last timer interrupt found a task running */
 	struct gap gaps[GAP_HISTORY];
 } __attribute__((aligned(64)));
 
 /* What an I/O-bound task is doing. */
 enum activity {
-	ACT_RUNNING, /* current on its vCPU */
-	ACT_QUEUED, /* runnable, in its vCPU's queue */
-	ACT_WAKING, /* woken, not yet in a queue: its vCPU must act first */
+	ACT_RUNNING,    /* current on its vCPU */
+	ACT_QUEUED,     /* runnable, in its vCPU's queue */
+	ACT_WAKING,     /* woken, not yet in a queue: its vCPU must act first */
 	ACT_BLOCKED_IO, /* sleeps until a request completes */
-	ACT_BLOCKED, /* sleeps for another reason */
+	ACT_BLOCKED,    /* sleeps for another reason */
 };
 
 /* Life of a task slot. BPF: FREE -> LIVE -> LEFT or EXITED; the daemon, once it
@@ -59,19 +59,19 @@ enum activity {
 enum slot_state {
 	SLOT_FREE,
 	SLOT_FILLING, /* being written by the program that took it */
-	SLOT_LIVE, /* I/O-bound now */
-	SLOT_LEFT, /* no longer I/O-bound; the daemon still holds it */
-	SLOT_EXITED, /* the thread is gone */
+	SLOT_LIVE,    /* I/O-bound now */
+	SLOT_LEFT,    /* no longer I/O-bound; the daemon still holds it */
+	SLOT_EXITED,  /* the thread is gone */
 };
 
 /* Which vCPU handles completions; see path.h. */
 struct path {
-	u32 fixed_cpu; /* every completion arrives here, or NO_CPU */
-	u32 follows; /* seen to complete on two or more submitting vCPUs */
-	u32 same_cpus; /* bit (cpu % 32): completed where it was submitted */
+	u32 fixed_cpu;      /* every completion arrives here, or NO_CPU */
+	u32 follows;        /* seen to complete on two or more submitting vCPUs */
+	u32 same_cpus;      /* bit (cpu % 32): completed where it was submitted */
 	u32 contradictions; /* of fixed_cpu, since it was fixed */
-	u32 cross_cpu; /* the last completion elsewhere than submitted */
-	u32 crosses; /* how many in a row */
+	u32 cross_cpu;      /* the last completion elsewhere than submitted */
+	u32 crosses;        /* how many in a row */
 };
 
 /* One I/O-bound task. */
@@ -79,20 +79,20 @@ struct task_slot {
 	u32 state; /* enum slot_state */
 	u32 tid;
 	u32 tgid;
-	u32 activity; /* enum activity */
+	u32 activity;          /* enum activity */
 	u64 start_boottime_ns; /* CLOCK_BOOTTIME; with tid it names the thread */
-	u64 since_ns; /* start of that activity */
-	u32 cpu; /* its vCPU */
-	u32 load_permille; /* of the last complete window (V15) */
-	u64 window_ns; /* end of the last complete window */
-	u32 dev; /* the block device it used last, or 0 */
+	u64 since_ns;          /* start of that activity */
+	u32 cpu;               /* its vCPU */
+	u32 load_permille;     /* of the last complete window (V15) */
+	u64 window_ns;         /* end of the last complete window */
+	u32 dev;               /* the block device it used last, or 0 */
 	u32 pad;
 	u64 latency_ns; /* 90th percentile of issue to wake-up, tracked */
-	u64 on_cpu_ns; /* sums since the slot was taken ... */
+	u64 on_cpu_ns;  /* sums since the slot was taken ... */
 	u64 blocked_io_ns;
-	u64 queued_ns; /* ... queued while its vCPU ran, */
+	u64 queued_ns;   /* ... queued while its vCPU ran, */
 	u64 inactive_ns; /* ... ready or completion pending on a descheduled one */
-	u64 nr_wakes; /* wake-ups from I/O */
+	u64 nr_wakes;    /* wake-ups from I/O */
 	u64 nr_switches; /* times it was put on a CPU */
 	struct path path;
 } __attribute__((aligned(64)));
@@ -108,13 +108,13 @@ struct device_slot {
 /* A doorbell: one 64-bit word in a vCPU's ring, kind in the low byte, a task
  * slot or tid above it. */
 enum bell {
-	BELL_GAP, /* this vCPU is back after a gap */
+	BELL_GAP,     /* this vCPU is back after a gap */
 	BELL_ARRIVED, /* an I/O-bound task came to this vCPU */
-	BELL_ENTER, /* a task became I/O-bound (slot) */
-	BELL_LEAVE, /* a task ceased to be I/O-bound, or ended (slot) */
-	BELL_FORK, /* a task in a slot made a thread or process (slot, child tid) */
-	BELL_SHARED, /* control ring: vCPUs are being taken away */
-	BELL_QUIET, /* control ring: they have not been for long */
+	BELL_ENTER,   /* a task became I/O-bound (slot) */
+	BELL_LEAVE,   /* a task ceased to be I/O-bound, or ended (slot) */
+	BELL_FORK,    /* a task in a slot made a thread or process (slot, child tid) */
+	BELL_SHARED,  /* control ring: vCPUs are being taken away */
+	BELL_QUIET,   /* control ring: they have not been for long */
 };
 
 /* What the daemon wants, written by it. */

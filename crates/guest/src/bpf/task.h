@@ -18,17 +18,17 @@
 #pragma once
 
 struct task_io {
-	u64 window_ns; /* start of the window */
-	u64 since_ns; /* start of the present activity */
+	u64 window_ns;  /* start of the window */
+	u64 since_ns;   /* start of the present activity */
 	u64 blocked_ns; /* in this window: waited for I/O */
-	u64 on_cpu_ns; /* in this window: ran */
-	u32 class; /* iobound.h: flag and count of low windows */
-	u32 slot; /* in tasks[], or NO_SLOT */
-	u32 activity; /* enum activity */
-	u32 cpu; /* where it blocked */
-	u32 dev; /* last device it submitted to, or 0 */
-	u32 epoch; /* of the sums above, see below */
-	u64 io_ns; /* since when it has had requests in flight; 0: none that we know */
+	u64 on_cpu_ns;  /* in this window: ran */
+	u32 class;      /* iobound.h: flag and count of low windows */
+	u32 slot;       /* in tasks[], or NO_SLOT */
+	u32 activity;   /* enum activity */
+	u32 cpu;        /* where it blocked */
+	u32 dev;        /* last device it submitted to, or 0 */
+	u32 epoch;      /* of the sums above, see below */
+	u64 io_ns;      /* since when it has had requests in flight; 0: none that we know */
 };
 
 struct {
@@ -85,7 +85,7 @@ const volatile u32 own_tgid; /* the daemon: never I/O-bound to itself */
  * has a hole in it and starts anew. */
 u32 epoch;
 u64 nr_lost_tasks; /* became I/O-bound when every slot was taken */
-u32 slots_used; /* high-water mark, so that scans stay short */
+u32 slots_used;    /* high-water mark, so that scans stay short */
 
 static __always_inline struct task_slot *slot_of(struct task_io *t)
 {

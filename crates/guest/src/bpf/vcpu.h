@@ -27,10 +27,10 @@ const volatile u64 tick_ns;
 const volatile u64 quiet_after_ns;
 
 const volatile u32 nr_vcpus; /* possible CPUs of this machine */
-u32 mode; /* enum mode, set by the daemon */
-u64 last_gap_ns; /* of any vCPU; racy on purpose: a lost update is harmless */
-u32 asleep_gaps; /* gaps since the daemon fell asleep */
-u32 quiet_rung; /* BELL_QUIET is in the ring already */
+u32 mode;                    /* enum mode, set by the daemon */
+u64 last_gap_ns;             /* of any vCPU; racy on purpose: a lost update is harmless */
+u32 asleep_gaps;             /* gaps since the daemon fell asleep */
+u32 quiet_rung;              /* BELL_QUIET is in the ring already */
 u64 nr_lost_bells;
 
 static __always_inline u32 this_cpu(void)

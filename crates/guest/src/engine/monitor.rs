@@ -289,13 +289,16 @@ impl Monitor {
             };
             let seen = self.core.sense.shared().task(*slot);
             let stats = WakeStats {
-                wakes: seen.nr_wakes.saturating_sub(state.wakes),
+                // Each time it was put on a CPU it had queued for it before, woken
+                // or preempted; wake-ups alone miss a thread whose requests
+                // complete before it can sleep.
+                wakes: seen.nr_switches.saturating_sub(state.switches),
                 queued_ns: seen.queued - state.queued,
                 on_cpu_ns: seen.on_cpu - state.on_cpu,
                 window: self.views.now.since(state.at),
             };
             state.at = self.views.now;
-            state.wakes = seen.nr_wakes;
+            state.switches = seen.nr_switches;
             state.queued = seen.queued;
             state.on_cpu = seen.on_cpu;
             let lever = state.decider.observe(&stats, seen.latency);

@@ -106,7 +106,7 @@ fn seat(core: &Core, slot: usize) {
         decider: Decider::new(&core.settings.wakeup, core.support),
         lever: Lever::Off,
         at: now(),
-        wakes: task.nr_wakes,
+        switches: task.nr_switches,
         queued: task.queued,
         on_cpu: task.on_cpu,
     };

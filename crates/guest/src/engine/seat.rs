@@ -39,7 +39,7 @@ pub(super) struct LeverState {
     pub(super) decider: wakeup::Decider,
     pub(super) lever: wakeup::Lever,
     pub(super) at: Time,
-    pub(super) wakes: u64,
+    pub(super) switches: u64,
     pub(super) queued: Ns,
     pub(super) on_cpu: Ns,
 }

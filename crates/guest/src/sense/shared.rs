@@ -127,7 +127,7 @@ pub(crate) struct TaskSlot {
     pub(crate) blocked_io: Ns,
     pub(crate) queued: Ns,
     pub(crate) inactive: Ns,
-    pub(crate) nr_wakes: u64,
+    pub(crate) nr_switches: u64,
     pub(crate) dev: u32,
     pub(crate) path: Path,
 }
@@ -311,7 +311,7 @@ impl Shared {
             blocked_io: Ns(read!(self, tasks[slot].blocked_io_ns)),
             queued: Ns(read!(self, tasks[slot].queued_ns)),
             inactive: Ns(read!(self, tasks[slot].inactive_ns)),
-            nr_wakes: read!(self, tasks[slot].nr_wakes),
+            nr_switches: read!(self, tasks[slot].nr_switches),
             dev: read!(self, tasks[slot].dev),
             path: read!(self, tasks[slot].path).into(),
         }
