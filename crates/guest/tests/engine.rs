@@ -1,0 +1,461 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The engine on this machine, under the freezer: what it does for a task, and
+//! what it leaves alone. As root, `--test-threads=1`.
+
+#![allow(clippy::unwrap_used, reason = "the helpers are tests too")]
+
+#[path = "engine/bed.rs"]
+mod bed;
+#[path = "engine/subject.rs"]
+mod subject;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use bed::Bed;
+use bed::CPUS;
+use bed::SLICE;
+use bed::becomes;
+use bed::eventually;
+use bed::moves;
+use bed::moving;
+use bed::now;
+use bed::throughout;
+use freezer::Event;
+use guest::report::Mode;
+use guest::report::Report;
+use guest::settings::Settings;
+use guest::settings::SourceChoice;
+use subject::Done;
+use subject::Order;
+use subject::STORM;
+use subject::Subject;
+use units::CpuSet;
+use units::Ns;
+use units::Time;
+use units::VcpuId;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Not a test: the program that the engine moves.
+#[test]
+#[ignore = "started by the tests"]
+fn subject_program() {
+    subject::run();
+}
+
+/// A subject that does I/O.
+fn io_bound() -> Subject {
+    let subject = Subject::start();
+    subject.order(Order::Io);
+    subject
+}
+
+fn io_bound_for_the_engine(report: &Report, subject: &Subject) -> bool {
+    report.tasks.iter().any(|task| task.tid == subject.tid())
+}
+
+/// The gaps of a time that begin while the other CPU is on and stays on for at
+/// least `rest`.
+fn gaps_with_a_refuge(log: &[Event], from: Time, to: Time, rest: Ns) -> Vec<Event> {
+    log.iter()
+        .filter(|gap| from <= gap.out && gap.back < to)
+        .filter(|gap| {
+            !log.iter().any(|other| {
+                other.cpu != gap.cpu && other.out < gap.out + rest && other.back > gap.out
+            })
+        })
+        .copied()
+        .collect()
+}
+
+/// Thousandths of the gaps in whose first `rest` nothing was completed.
+fn stalls(gaps: &[Event], done: &[Done], rest: Ns) -> u64 {
+    let stalled = gaps.iter().filter(|gap| {
+        let next = done.partition_point(|done| done.at < gap.out);
+        done.get(next).is_none_or(|done| done.at > gap.out + rest)
+    });
+    stalled.count() as u64 * 1000 / gaps.len().max(1) as u64
+}
+
+/// Lets the subject work for two seconds.
+fn window() -> (Time, Time) {
+    let from = now();
+    let to = from + Ns::from_secs(2);
+    eventually(4 * SECOND, "two seconds are over", || now() >= to);
+    (from, to)
+}
+
+#[test]
+fn root_an_io_bound_thread_leaves_before_or_soon_after_its_vcpu_is_frozen() {
+    let bed = Bed::new();
+    let subject = io_bound();
+    eventually(4 * SECOND, "requests are completed", || {
+        subject.done() > 500
+    });
+    let vanilla = window();
+    let engine = bed.engine(bed.settings());
+    moving(&engine, 60);
+    let moved = window();
+    let report = engine.report();
+    engine.stop();
+
+    let log = bed.freezer.log();
+    let rest = Ns::from_ms(4);
+    let [(slow, slow_stalls), (fast, fast_stalls)] = [vanilla, moved].map(|(from, to)| {
+        let gaps = gaps_with_a_refuge(&log, from, to, rest);
+        assert!(gaps.len() > 30, "{} gaps", gaps.len());
+        let done = subject.between(from, to + rest);
+        (
+            done.iter().filter(|done| done.at < to).count(),
+            stalls(&gaps, &done, rest),
+        )
+    });
+    println!("requests {slow} and {fast}, stalls {slow_stalls} and {fast_stalls} permille");
+    // The bed itself: without help the thread is caught now and then.
+    assert!(
+        slow_stalls >= 200,
+        "vanilla stalls at {slow_stalls} permille"
+    );
+    assert!(
+        fast_stalls <= 150,
+        "stalls at {fast_stalls} permille: {report:#?}"
+    );
+    // 1.5 is the bound: half the time is on one CPU, three quarters on either.
+    assert!(fast * 100 >= slow * 115, "{slow} and {fast}: {report:#?}");
+}
+
+/// The times when both CPUs are on, within a time.
+fn both_on(log: &[Event], from: Time, to: Time) -> Vec<(Time, Time)> {
+    let mut edges: Vec<(Time, i32)> = log
+        .iter()
+        .flat_map(|gap| [(gap.out, 1), (gap.back, -1)])
+        .collect();
+    edges.sort();
+    let mut off = 0;
+    let mut found = Vec::new();
+    for pair in edges.windows(2) {
+        off += pair[0].1;
+        if off == 0 && pair[0].0 >= from && pair[1].0 <= to {
+            found.push((pair[0].0, pair[1].0));
+        }
+    }
+    found
+}
+
+#[test]
+fn root_the_second_of_two_tasks_goes_elsewhere() {
+    let bed = Bed::new();
+    let subjects = [io_bound(), io_bound()];
+    let engine = bed.engine(bed.settings());
+    eventually(8 * SECOND, "both are found", || {
+        let report = engine.report();
+        subjects.iter().all(|s| io_bound_for_the_engine(&report, s))
+    });
+    moving(&engine, 60);
+    let (from, to) = window();
+    engine.stop();
+
+    // Long enough for the engine to see it and not the end of a slice.
+    let times: Vec<_> = both_on(&bed.freezer.log(), from, to)
+        .into_iter()
+        .filter(|(from, to)| to.since(*from) >= Ns::from_ms(5))
+        .collect();
+    let together = times
+        .iter()
+        .filter(|(from, to)| {
+            let cpus: BTreeSet<VcpuId> = subjects
+                .iter()
+                .flat_map(|subject| subject.between(*from, *to))
+                .map(|done| done.cpu)
+                .collect();
+            cpus.len() < 2
+        })
+        .count();
+    println!("together in {together} of {} times", times.len());
+    assert!(times.len() > 15, "{} times", times.len());
+    assert!(
+        together * 5 <= times.len(),
+        "together in {together} of {}",
+        times.len()
+    );
+}
+
+#[test]
+fn root_the_end_of_a_burst_releases_the_task() {
+    let bed = Bed::new();
+    let subject = Subject::start();
+    let original = subject.mask();
+    let engine = bed.engine(bed.settings());
+    for end in [Order::Compute, Order::Sleep] {
+        subject.order(Order::Io);
+        moving(&engine, 10);
+        eventually(SECOND, "moved", || subject.mask().len() == 1);
+        subject.order(end);
+        eventually(SECOND, "released", || {
+            subject.mask() == original && !io_bound_for_the_engine(&engine.report(), &subject)
+        });
+        let moved = moves(&engine.report());
+        throughout(SECOND / 2, || {
+            assert_eq!(subject.mask(), original, "after {end:?}");
+        });
+        assert_eq!(moves(&engine.report()), moved, "after {end:?}");
+    }
+    engine.stop();
+}
+
+#[test]
+fn root_masks_and_policies_are_back_after_stop() {
+    let bed = Bed::new();
+    let subjects = [io_bound(), io_bound()];
+    let state = || {
+        subjects
+            .each_ref()
+            .map(|subject| (subject.mask(), subject.scheduling()))
+    };
+    let before = state();
+    assert_eq!(before[0].0, CpuSet::first(CPUS));
+    let engine = bed.engine(bed.settings());
+    moving(&engine, 20);
+    eventually(2 * SECOND, "both are held", || {
+        subjects.iter().all(|subject| subject.mask().len() == 1)
+    });
+    assert!(!bed.journal_is_empty());
+    let summary = engine.stop();
+    assert_eq!(state(), before);
+    assert!(bed.journal_is_empty());
+    assert_eq!((summary.failed, summary.foreign), (0, 0), "{summary}");
+    assert!(summary.restored >= 2, "{summary}");
+}
+
+#[test]
+fn root_a_task_pinned_by_its_owner_never_moves() {
+    let bed = Bed::new();
+    let pinned = Subject::start();
+    let here = CpuSet::only(VcpuId(0));
+    pinned.set_mask(&here);
+    pinned.order(Order::Io);
+    // Another one shows that the engine is at work.
+    let free = io_bound();
+    let engine = bed.engine(bed.settings());
+    moving(&engine, 10);
+    let (moved, done) = (moves(&engine.report()), pinned.done());
+    throughout(2 * SECOND, || assert_eq!(pinned.mask(), here));
+    let report = engine.report();
+    assert!(io_bound_for_the_engine(&report, &free));
+    assert!(!io_bound_for_the_engine(&report, &pinned));
+    assert!(moves(&report) > moved, "{report:#?}");
+    assert!(pinned.done() > done + 500, "it was I/O-bound all along");
+    engine.stop();
+    assert_eq!(pinned.mask(), here);
+}
+
+/// Wake-ups between two reports of the causes named.
+fn wakeups(before: &Report, after: &Report, causes: &[&str]) -> u64 {
+    causes
+        .iter()
+        .map(|cause| after.wakeups[*cause] - before.wakeups[*cause])
+        .sum()
+}
+
+#[test]
+fn root_nothing_is_armed_without_io_bound_tasks() {
+    let bed = Bed::new();
+    let engine = bed.engine(bed.settings());
+    eventually(5 * SECOND, "watching", || {
+        engine.report().mode == Mode::Watching
+    });
+    // Whatever else lives on this machine may do some I/O: the mover then wakes
+    // up once to see that it must leave it alone. So one silent second of five.
+    let mut seen = Vec::new();
+    let silent = (0..5).any(|_| {
+        let before = engine.report();
+        throughout(SECOND, || {
+            let report = engine.report();
+            assert_eq!(report.mode, Mode::Watching);
+            assert_eq!(report.timers_armed, 0);
+        });
+        let after = engine.report();
+        assert_eq!(wakeups(&before, &after, &["slice-timer", "heartbeat"]), 0);
+        seen.push(after.wakeups.clone());
+        wakeups(&before, &after, &["mover", "bell"]) == 0
+    });
+    assert!(silent, "{seen:#?}");
+    // And it was awake: a task that needs it is served.
+    let subject = io_bound();
+    moving(&engine, 10);
+    assert!(
+        engine.report().timers_armed > 0 || becomes(SECOND, || engine.report().timers_armed > 0)
+    );
+    drop(subject);
+    eventually(2 * SECOND, "nothing is armed again", || {
+        let report = engine.report();
+        report.mode == Mode::Watching && report.timers_armed == 0
+    });
+    engine.stop();
+}
+
+#[test]
+fn root_asleep_without_sharing() {
+    let mut bed = Bed::new();
+    let subject = io_bound();
+    let engine = bed.engine(Settings {
+        quiet_after: Ns::from_secs(1),
+        ..bed.settings()
+    });
+    moving(&engine, 10);
+    bed.freezer.stop();
+    eventually(4 * SECOND, "asleep", || {
+        engine.report().mode == Mode::Asleep
+    });
+    eventually(SECOND, "released", || subject.mask() == CpuSet::first(CPUS));
+    // It goes on with its I/O, and nobody cares. The threads need a moment to
+    // lie down.
+    let (mut before, mut done) = (engine.report(), subject.done());
+    let silent = becomes(6 * SECOND, || {
+        let report = engine.report();
+        if report.wakeups == before.wakeups {
+            return report.uptime_ns - before.uptime_ns >= Ns::from_secs(2);
+        }
+        (before, done) = (report, subject.done());
+        false
+    });
+    let after = engine.report();
+    assert!(silent, "{:?}", after.wakeups);
+    assert_eq!((after.mode, after.timers_armed), (Mode::Asleep, 0));
+    assert!(subject.done() > done + 2000, "it did its I/O meanwhile");
+    engine.stop();
+}
+
+#[test]
+fn root_the_steal_source_agrees_with_the_freezer() {
+    let bed = Bed::new();
+    let engine = bed.engine(bed.settings());
+    eventually(5 * SECOND, "watching", || {
+        engine.report().mode == Mode::Watching
+    });
+    // Each number of the engine lies between two looks at the truth. A gap that
+    // has just ended may not have been noticed yet, at either look.
+    let sandwich = || {
+        let before = bed.freezer.counters();
+        let seen = engine.report().vcpus;
+        (before, seen, bed.freezer.counters())
+    };
+    let (low0, seen0, high0) = sandwich();
+    let one_gap = SLICE * 2;
+    for round in 1..=10 {
+        eventually(2 * SECOND, "ten more gaps", || {
+            let now = bed.freezer.counters();
+            now.iter()
+                .zip(&high0)
+                .all(|(now, then)| now.gaps >= then.gaps + 10 * round)
+        });
+        let (low, seen, high) = sandwich();
+        for cpu in 0..CPUS as usize {
+            let gaps = seen[cpu].gaps - seen0[cpu].gaps;
+            let least = low[cpu].gaps - high0[cpu].gaps;
+            let most = high[cpu].gaps - low0[cpu].gaps;
+            assert!(
+                least <= gaps + 1 && gaps <= most + 1,
+                "{least} <= {gaps} <= {most}"
+            );
+            let stolen = seen[cpu].stolen_ns - seen0[cpu].stolen_ns;
+            let least = low[cpu].frozen - high0[cpu].frozen;
+            let most = high[cpu].frozen - low0[cpu].frozen;
+            assert!(
+                least <= stolen + one_gap && stolen <= most + one_gap,
+                "{least} <= {stolen} <= {most}"
+            );
+        }
+    }
+    for vcpu in engine.report().vcpus.iter().take(CPUS as usize) {
+        let slice = vcpu.slice_ns.unwrap();
+        assert!(slice.abs_diff(SLICE) < SLICE.scaled(1, 5), "{vcpu:?}");
+    }
+    engine.stop();
+}
+
+#[test]
+fn root_a_fork_storm_leaks_nothing() {
+    let bed = Bed::new();
+    let subject = io_bound();
+    let engine = bed.engine(bed.settings());
+    moving(&engine, 20);
+    let before = moves(&engine.report());
+    subject.order(Order::Storm);
+    eventually(15 * SECOND, "the storm is over", || {
+        subject.storm().0 >= STORM
+    });
+    let moved = moves(&engine.report()) - before;
+    let (_, inherited) = subject.storm();
+    println!("{inherited} of {STORM} threads inherited a narrowed mask, {moved} moves");
+    assert!(inherited > 0, "the storm was no storm for the engine");
+    assert!(moved > 0, "the task was not moved meanwhile");
+    // Also what nobody has noticed is given back when the phase ends.
+    subject.order(Order::Sleep);
+    let all = CpuSet::first(CPUS);
+    eventually(2 * SECOND, "all threads have their masks back", || {
+        subject
+            .threads()
+            .into_iter()
+            .all(|tid| subject::mask(tid).is_none_or(|mask| mask == all))
+    });
+    assert!(subject.threads().len() > 10, "some stay");
+    let report = engine.report();
+    let summary = engine.stop();
+    assert_eq!(summary.failed, 0, "{summary}");
+    assert!(bed.journal_is_empty());
+    assert_eq!(report.failed["foreign"], 0, "{report:#?}");
+}
+
+#[test]
+fn root_a_foreign_mask_wins() {
+    let bed = Bed::new();
+    let subject = io_bound();
+    let engine = bed.engine(bed.settings());
+    moving(&engine, 10);
+    eventually(SECOND, "moved", || subject.mask().len() == 1);
+    // No mask that the engine ever sets, so that there is no mistaking it.
+    let wanted = CpuSet::first(CPUS);
+    subject.set_mask(&wanted);
+    eventually(2 * SECOND, "the engine has noticed", || {
+        !io_bound_for_the_engine(&engine.report(), &subject)
+    });
+    assert_eq!(subject.mask(), wanted);
+    let moved = moves(&engine.report());
+    throughout(SECOND, || assert_eq!(subject.mask(), wanted));
+    let report = engine.report();
+    assert_eq!(moves(&report), moved);
+    assert!(report.failed["foreign"] >= 1, "{report:#?}");
+    engine.stop();
+    assert_eq!(subject.mask(), wanted);
+    assert!(bed.journal_is_empty());
+}
+
+#[test]
+fn root_the_heartbeat_source_finds_the_slices() {
+    let bed = Bed::new();
+    let subject = io_bound();
+    let engine = bed.engine(Settings {
+        source: SourceChoice::Heartbeat,
+        steal_map_id: None,
+        ..bed.settings()
+    });
+    assert_eq!(engine.report().source, "heartbeat");
+    let good = becomes(10 * SECOND, || {
+        let report = engine.report();
+        moves(&report) >= 20
+            && report.vcpus.iter().take(CPUS as usize).all(|vcpu| {
+                vcpu.slice_ns
+                    .is_some_and(|slice| slice.abs_diff(SLICE) < SLICE.scaled(1, 5))
+            })
+    });
+    assert!(
+        good,
+        "{:#?}, failed: {:?}",
+        engine.report(),
+        engine.failed()
+    );
+    assert!(subject.done() > 0);
+    engine.stop();
+}

@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The program whose threads the engine moves: this test binary once more, since
+//! an engine leaves its own process alone. It is told what to do, and tells what
+//! it did, through shared memory, so that neither side ever waits for the other.
+
+use std::fs::File;
+use std::path::Path;
+use std::process::Child;
+use std::process::Command;
+use std::process::Stdio;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use io_uring::IoUring;
+use io_uring::opcode;
+use io_uring::types::Timespec;
+use rustix::mm::MapFlags;
+use rustix::mm::ProtFlags;
+use rustix::process::Pid;
+use rustix::process::Signal;
+use rustix::thread::CpuSet;
+use units::Tid;
+use units::Time;
+use units::VcpuId;
+
+use crate::bed::eventually;
+use crate::bed::now;
+
+/// Names the shared file to the child.
+const ENV: &str = "ENGINE_SUBJECT";
+/// Device time of one request.
+const DEVICE_NS: u32 = 100_000;
+/// Threads that a storm starts, one at a time, and how many of them stay.
+pub(crate) const STORM: u64 = 2000;
+const STAY_EACH: u64 = 100;
+
+/// The words of the shared memory; completed requests follow.
+const TID: usize = 0;
+const ORDER: usize = 1;
+const DONE: usize = 2;
+const STARTED: usize = 3;
+const INHERITED: usize = 4;
+const HEADER: usize = 8;
+/// Room for 100 s; pages that stay unused cost nothing.
+const RECORDS: usize = 1 << 20;
+const WORDS: usize = HEADER + RECORDS;
+
+/// What the program does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub(crate) enum Order {
+    /// Sleeps, not on I/O.
+    Sleep,
+    /// One request after another.
+    Io,
+    /// Computes.
+    Compute,
+    /// One request after another, and a new thread after each few.
+    Storm,
+}
+
+/// A request that was completed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Done {
+    pub(crate) at: Time,
+    pub(crate) cpu: VcpuId,
+}
+
+/// The shared memory, as both sides see it.
+#[derive(Clone, Copy)]
+struct Board(*const AtomicU64);
+
+// SAFETY: only atomics, in a mapping that is never taken away.
+unsafe impl Send for Board {}
+// SAFETY: as above.
+unsafe impl Sync for Board {}
+
+impl Board {
+    fn map(file: &File) -> Self {
+        // SAFETY: a new mapping of a file that is as long as this; the kernel
+        // chooses the address, and it stays until the process ends.
+        let address = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                WORDS * 8,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                file,
+                0,
+            )
+        };
+        Self(address.unwrap().cast())
+    }
+
+    fn word(&self, index: usize) -> &AtomicU64 {
+        assert!(index < WORDS);
+        // SAFETY: inside the mapping, aligned, and zero is a valid value.
+        unsafe { &*self.0.add(index) }
+    }
+
+    fn get(&self, index: usize) -> u64 {
+        self.word(index).load(Ordering::Acquire)
+    }
+}
+
+/// A running program. Dropping it ends it.
+pub(crate) struct Subject {
+    child: Child,
+    board: Board,
+    _file: tempfile::NamedTempFile,
+}
+
+impl Subject {
+    /// Starts one that sleeps.
+    pub(crate) fn start() -> Self {
+        // Memory, so that the records are no I/O themselves.
+        let file = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
+        file.as_file().set_len(WORDS as u64 * 8).unwrap();
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args([
+                "--exact",
+                "subject_program",
+                "--ignored",
+                "--test-threads=1",
+            ])
+            .env(ENV, file.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let board = Board::map(file.as_file());
+        let subject = Self {
+            child,
+            board,
+            _file: file,
+        };
+        eventually(Duration::from_secs(5), "the subject has started", || {
+            subject.board.get(TID) != 0
+        });
+        subject
+    }
+
+    pub(crate) fn order(&self, order: Order) {
+        self.board
+            .word(ORDER)
+            .store(order as u64, Ordering::Release);
+    }
+
+    pub(crate) fn tid(&self) -> Tid {
+        Tid(self.board.get(TID) as u32)
+    }
+
+    /// Requests completed so far.
+    pub(crate) fn done(&self) -> u64 {
+        self.board.get(DONE)
+    }
+
+    /// Threads that the storm has started, and those among them that had been
+    /// born with a narrowed mask.
+    pub(crate) fn storm(&self) -> (u64, u64) {
+        (self.board.get(STARTED), self.board.get(INHERITED))
+    }
+
+    /// The completed requests of a time, in their order.
+    pub(crate) fn between(&self, from: Time, to: Time) -> Vec<Done> {
+        let done = (self.done() as usize).min(RECORDS);
+        (0..done)
+            .map(|i| self.board.get(HEADER + i))
+            .map(|word| Done {
+                at: Time(word >> 8),
+                cpu: VcpuId((word & 0xff) as u32),
+            })
+            .filter(|done| from <= done.at && done.at < to)
+            .collect()
+    }
+
+    /// Its threads.
+    pub(crate) fn threads(&self) -> Vec<Tid> {
+        let Ok(tasks) = std::fs::read_dir(format!("/proc/{}/task", self.child.id())) else {
+            return Vec::new();
+        };
+        tasks
+            .filter_map(|task| Some(Tid(task.ok()?.file_name().to_str()?.parse().ok()?)))
+            .collect()
+    }
+
+    /// The mask of its I/O thread.
+    pub(crate) fn mask(&self) -> units::CpuSet {
+        mask(self.tid()).unwrap()
+    }
+
+    /// Sets the mask of its I/O thread, as its owner would.
+    pub(crate) fn set_mask(&self, mask: &units::CpuSet) {
+        let mut set = CpuSet::new();
+        mask.iter().for_each(|cpu| set.set(cpu.index()));
+        rustix::thread::sched_setaffinity(Some(pid(self.tid())), &set).unwrap();
+    }
+
+    /// Policy, nice value, priority and slice of its I/O thread, as the kernel
+    /// has them.
+    pub(crate) fn scheduling(&self) -> [u8; 48] {
+        let mut attr = [0u8; 48];
+        // SAFETY: the buffer is as long as it says.
+        let done = unsafe {
+            libc::syscall(
+                libc::SYS_sched_getattr,
+                self.tid().0,
+                attr.as_mut_ptr(),
+                attr.len(),
+                0,
+            )
+        };
+        assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+        attr
+    }
+}
+
+impl Drop for Subject {
+    fn drop(&mut self) {
+        // Gone already is as good.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn pid(tid: Tid) -> Pid {
+    Pid::from_raw(tid.0.cast_signed()).unwrap()
+}
+
+/// The mask of a thread; none if it is gone.
+pub(crate) fn mask(tid: Tid) -> Option<units::CpuSet> {
+    let set = rustix::thread::sched_getaffinity(Some(pid(tid))).ok()?;
+    Some(
+        (0..64)
+            .filter(|i| set.is_set(*i))
+            .map(|i| VcpuId(i as u32))
+            .collect(),
+    )
+}
+
+/// The program itself: runs until it is killed, or its starter dies.
+pub(crate) fn run() {
+    let Some(path) = std::env::var_os(ENV) else {
+        return;
+    };
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
+    let board = Board::map(&open(path.as_ref()));
+    let mut ring = IoUring::new(2).unwrap();
+    rustix::thread::set_name(crate::bed::COMM).unwrap();
+    let tid = rustix::thread::gettid().as_raw_nonzero().get();
+    board
+        .word(TID)
+        .store(u64::from(tid.unsigned_abs()), Ordering::Release);
+    loop {
+        match board.get(ORDER) {
+            0 => std::thread::sleep(Duration::from_millis(1)),
+            1 => request(&board, &mut ring),
+            2 => compute(),
+            _ => {
+                request(&board, &mut ring);
+                one_more_thread(&board);
+            }
+        }
+    }
+}
+
+fn open(path: &Path) -> File {
+    File::options().read(true).write(true).open(path).unwrap()
+}
+
+/// A request is a timeout on an I/O ring: completed by an interrupt on the CPU
+/// that submitted it, and waited for as the kernel waits for I/O.
+fn request(board: &Board, ring: &mut IoUring) {
+    let length = Timespec::new().nsec(DEVICE_NS);
+    let entry = opcode::Timeout::new(&length).build();
+    // SAFETY: `length` lives until the request is complete.
+    unsafe { ring.submission().push(&entry) }.unwrap();
+    while ring.completion().is_empty() {
+        // Interrupted: waits again.
+        let _ = ring.submit_and_wait(1);
+    }
+    ring.completion().for_each(drop);
+    let done = board.get(DONE);
+    if (done as usize) < RECORDS {
+        let cpu = rustix::thread::sched_getcpu() as u64;
+        board
+            .word(HEADER + done as usize)
+            .store(now().as_ns() << 8 | cpu & 0xff, Ordering::Relaxed);
+    }
+    board.word(DONE).store(done + 1, Ordering::Release);
+}
+
+fn compute() {
+    let until = now() + units::Ns::from_ms(1);
+    while now() < until {
+        std::hint::spin_loop();
+    }
+}
+
+/// Starts a thread that ends at once, or, now and then, stays.
+fn one_more_thread(board: &Board) {
+    let nth = board.get(STARTED);
+    if nth >= STORM {
+        return;
+    }
+    let board = *board;
+    let thread = std::thread::spawn(move || {
+        let tid = rustix::thread::gettid();
+        if rustix::thread::sched_getaffinity(Some(tid))
+            .unwrap()
+            .count()
+            == 1
+        {
+            board.word(INHERITED).fetch_add(1, Ordering::AcqRel);
+        }
+        if nth.is_multiple_of(STAY_EACH) {
+            loop {
+                std::thread::park();
+            }
+        }
+    });
+    board.word(STARTED).store(nth + 1, Ordering::Release);
+    // Nobody waits for it.
+    drop(thread);
+}
