@@ -32,8 +32,10 @@ demo: ## with and without vmigrater on this machine, 2, 4 and 8 VMs per CPU (as 
 test: ## lints, tests, VM matrix (as root, about 20 minutes on 2 CPUs)
 	@scripts/test
 
-bench: ## micro-benchmarks and the figures of the freezer (as root)
-	@scripts/setup demo
+bench: ## cost, latencies, micro-benchmarks and the figures of the freezer (as root)
+	@scripts/setup bench
+	cargo build --release --locked -p vmigrater -p vlab
+	CARGO_TARGET_DIR=$(target) scripts/bench-cost
 	cargo bench --workspace --locked
 
 install: build ## programs and systemd unit below PREFIX=/usr/local
