@@ -216,10 +216,13 @@ impl Monitor {
         }
         self.tracks.catch_up(&self.core);
         self.views.refresh(&self.core, &self.tracks, self.me);
-        for slot in self.views.dozing.clone() {
-            if self.core.sense.shared().demote(slot) {
-                self.order(Order::Release(slot));
+        for slot in &self.views.dozing {
+            if self.core.sense.shared().demote(*slot) {
+                self.order(Order::Release(*slot));
             }
+        }
+        for slot in &self.views.ended {
+            self.order(Order::Release(*slot));
         }
         self.end_slice();
         let mut plan = std::mem::take(&mut self.plan);

@@ -105,13 +105,16 @@ pub(super) struct Views {
     pub(super) slots: Vec<usize>,
     /// Slots of tasks that sleep, for too long and not on I/O.
     pub(super) dozing: Vec<usize>,
+    /// Slots on the caller's vCPU whose task has left its I/O phase or ended: a
+    /// bell has said so, and this is in case it was lost.
+    pub(super) ended: Vec<usize>,
 }
 
 impl Views {
     /// Looks at everything as of now. `me` is the vCPU of the caller, which runs.
     pub(super) fn refresh(&mut self, core: &Core, tracks: &Tracks, me: VcpuId) {
         self.look_at_vcpus(core, tracks, me);
-        self.look_at_tasks(core);
+        self.look_at_tasks(core, me);
     }
 
     fn look_at_vcpus(&mut self, core: &Core, tracks: &Tracks, me: VcpuId) {
@@ -151,16 +154,22 @@ impl Views {
         }
     }
 
-    fn look_at_tasks(&mut self, core: &Core) {
+    fn look_at_tasks(&mut self, core: &Core, me: VcpuId) {
         let shared = core.sense.shared();
         self.tasks.clear();
         self.slots.clear();
         self.dozing.clear();
+        self.ended.clear();
         for i in core.slots() {
-            if shared.slot_state(i) != SlotState::Live {
-                continue;
-            }
             let slot = shared.task(i);
+            match slot.state {
+                SlotState::Live => {}
+                SlotState::Left | SlotState::Exited if slot.vcpu == me => {
+                    self.ended.push(i);
+                    continue;
+                }
+                _ => continue,
+            }
             let seat = &core.seats[i];
             let Some(seated) = seat.seated(&slot) else {
                 continue;

@@ -115,10 +115,6 @@ impl Bed {
                 .unwrap()
                 .is_empty()
     }
-
-    pub(crate) fn all_on(&self) -> bool {
-        (0..CPUS).all(|cpu| !self.freezer.is_off(VcpuId(cpu)))
-    }
 }
 
 impl Drop for Bed {
