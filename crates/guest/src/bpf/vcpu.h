@@ -84,7 +84,6 @@ static __always_inline bool vcpu_check(u32 cpu, u64 now)
 	struct vcpu_slot *v = &vcpus[cpu & (MAX_VCPUS - 1)];
 	u64 addr = steal_addr[cpu & (MAX_VCPUS - 1)];
 	bool first = !v->seen_ns;
-	bool first = !v->seen_ns;
 	u64 steal, jump;
 
 	v->seen_ns = now;
@@ -94,8 +93,6 @@ static __always_inline bool vcpu_check(u32 cpu, u64 now)
 	if (!jump)
 		return false;
 	v->steal_ns = steal;
-	if (first) /* what was stolen before we looked is no gap */
-		return false;
 	/* The counter is as old as the VM: what was stolen before our time is no
 	 * gap, and would be the longest of all. */
 	if (first || jump < min_gap_ns || jump >= now)
