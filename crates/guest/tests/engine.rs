@@ -77,6 +77,15 @@ fn stalls(gaps: &[Event], done: &[Done], rest: Ns) -> u64 {
     stalled.count() as u64 * 1000 / gaps.len().max(1) as u64
 }
 
+/// Thousandths of the gaps that begin on the CPU of the last request.
+fn at_its_cpu(gaps: &[Event], done: &[Done]) -> u64 {
+    let there = gaps.iter().filter(|gap| {
+        let next = done.partition_point(|done| done.at < gap.out);
+        next > 0 && done[next - 1].cpu == gap.cpu
+    });
+    there.count() as u64 * 1000 / gaps.len().max(1) as u64
+}
+
 /// Lets the subjects work for three seconds.
 fn window() -> (Time, Time) {
     let from = now();
@@ -90,6 +99,8 @@ fn window() -> (Time, Time) {
 struct Got {
     requests: usize,
     stalls: u64,
+    /// Of the gaps, those of the CPU of its last request, stalled or not.
+    at_its_cpu: u64,
 }
 
 fn got(bed: &Bed, subject: &Subject, (from, to): (Time, Time)) -> Got {
@@ -100,6 +111,7 @@ fn got(bed: &Bed, subject: &Subject, (from, to): (Time, Time)) -> Got {
     Got {
         requests: done.iter().filter(|done| done.at < to).count(),
         stalls: stalls(&gaps, &done, rest),
+        at_its_cpu: at_its_cpu(&gaps, &done),
     }
 }
 
@@ -124,7 +136,10 @@ fn root_an_io_bound_thread_leaves_before_or_soon_after_its_vcpu_is_frozen() {
         report.c_avg_ns
     );
     // The bed itself: without help the thread is caught now and then.
-    assert!(vanilla.stalls >= 250, "without: {vanilla:?}");
+    assert!(
+        vanilla.stalls >= 250 && vanilla.at_its_cpu >= 250,
+        "without: {vanilla:?}"
+    );
     assert!(moved.stalls * 2 <= vanilla.stalls, "{moved:?}: {report:#?}");
     // 1.5 is the bound: half the time is on one CPU, three quarters on either.
     assert!(

@@ -28,7 +28,6 @@ use guest::settings::Settings;
 use units::CpuSet;
 use units::Ns;
 use units::Time;
-use units::VcpuId;
 
 /// The name of the threads that the engine may touch.
 pub(crate) const COMM: &std::ffi::CStr = c"engine-subject";
