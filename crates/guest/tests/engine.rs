@@ -115,8 +115,25 @@ fn got(bed: &Bed, subject: &Subject, (from, to): (Time, Time)) -> Got {
     }
 }
 
+/// For claims about a gain: a hypervisor below this machine may take CPU away at
+/// any time, which can hide a gain and never feigns one. So one good try of three
+/// proves it, and each that failed is printed.
+fn in_three_tries(attempt: impl Fn()) {
+    for left in [2, 1] {
+        match std::panic::catch_unwind(std::panic::AssertUnwindSafe(&attempt)) {
+            Ok(()) => return,
+            Err(_) => println!("failed, {left} tries left"),
+        }
+    }
+    attempt();
+}
+
 #[test]
 fn root_an_io_bound_thread_leaves_before_or_soon_after_its_vcpu_is_frozen() {
+    in_three_tries(one_task);
+}
+
+fn one_task() {
     let bed = Bed::new();
     let subject = io_bound();
     eventually(4 * SECOND, "requests are completed", || {
@@ -152,6 +169,10 @@ fn root_an_io_bound_thread_leaves_before_or_soon_after_its_vcpu_is_frozen() {
 /// left, and there is one place to go to. None may be forgotten for the other.
 #[test]
 fn root_both_of_two_tasks_leave() {
+    in_three_tries(two_tasks);
+}
+
+fn two_tasks() {
     let bed = Bed::new();
     let subjects = [io_bound(), io_bound()];
     eventually(4 * SECOND, "requests are completed", || {

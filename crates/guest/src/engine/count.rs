@@ -69,7 +69,14 @@ pub(super) struct Counters {
     pub(super) cost_ns: AtomicU64,
     pub(super) would_have_saved_ns: AtomicU64,
     pub(super) orders_dropped: AtomicU64,
+    /// From a due slice timer to the end of the move that it asked for: the 90th
+    /// percentile, tracked; zero before the first.
+    reaction_ns: AtomicU64,
 }
+
+/// A reaction slower than this is not waited for: it would cost more of each
+/// slice than a late move now and then.
+const SLOWEST_REACTION: Ns = Ns::from_us(1500);
 
 impl Counters {
     pub(super) fn woke(&self, by: Wakeup) {
@@ -82,6 +89,25 @@ impl Counters {
 
     pub(super) fn skipped(&self, skip: Skip) {
         self.skips[skip_index(skip)].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One move that a slice timer asked for was done after this time, or was
+    /// overtaken by the end of the slice (`None`). One writer: this vCPU's mover.
+    pub(super) fn reacted(&self, after: Option<Ns>) {
+        let old = self.reaction_ns.load(Ordering::Relaxed);
+        let step = old / 64 + 1_000;
+        let new = match after {
+            Some(after) if old == 0 => after.as_ns(),
+            Some(after) if after.as_ns() <= old => old.saturating_sub(step),
+            Some(_) | None => old + 9 * step,
+        };
+        let new = new.min(SLOWEST_REACTION.as_ns());
+        self.reaction_ns.store(new, Ordering::Relaxed);
+    }
+
+    /// How long nine of ten moves take, from the timer to the end.
+    pub(super) fn reaction(&self) -> Ns {
+        Ns(self.reaction_ns.load(Ordering::Relaxed))
     }
 
     pub(super) fn lagged(&self, lag: Ns) {
@@ -151,6 +177,24 @@ mod tests {
         counters[1].lagged(Ns::from_us(100));
         assert_eq!(Totals(&counters).lag_p99(), Ns::from_us(128));
         assert_eq!(Totals(&[]).lag_p99(), Ns::ZERO);
+    }
+
+    #[test]
+    fn reaction_settles_where_nine_of_ten_are_faster() {
+        let counters = Counters::default();
+        for i in 0..5_000u64 {
+            let slow = i % 10 == 0;
+            counters.reacted(Some(Ns::from_us(if slow { 600 } else { 200 })));
+        }
+        let reaction = counters.reaction();
+        assert!(
+            reaction >= Ns::from_us(190) && reaction <= Ns::from_us(620),
+            "{reaction}"
+        );
+        for _ in 0..1_000 {
+            counters.reacted(None);
+        }
+        assert_eq!(counters.reaction(), SLOWEST_REACTION);
     }
 
     #[test]

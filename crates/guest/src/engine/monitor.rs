@@ -69,6 +69,10 @@ pub(super) struct Monitor {
     plan: Plan,
     alarm: Alarm,
     budget: Budget,
+    /// The user's, with a margin that covers what a move takes here.
+    placement: placement::Settings,
+    /// When the slice timer was due that woke us, if one did.
+    due: Option<Time>,
     /// Tasks that left this vCPU since its slice began: its end concerned them.
     left_in_slice: u32,
     /// Gaps of this vCPU seen by `slice_ended`.
@@ -88,6 +92,8 @@ impl Monitor {
         Ok(Self {
             tracks: Tracks::new(&core, now()),
             budget: Budget::new(&core.settings.budget),
+            placement: core.settings.placement.clone(),
+            due: None,
             alarm: Alarm::new()?,
             core,
             me,
@@ -129,6 +135,7 @@ impl Monitor {
         while !core.stopping() {
             let ready = waiter.wait(None);
             let woke_at = now();
+            self.due = None;
             let counters = &core.counters[self.me.index()];
             if ready & POKE != 0 {
                 core.pokes[self.me.index()].clear();
@@ -146,6 +153,7 @@ impl Monitor {
                     let lag = woke_at.since(due);
                     tracing::trace!(vcpu = %self.me, %lag, "slice timer");
                     counters.lagged(lag);
+                    self.due = Some(due);
                 }
             }
             if ready & RING != 0 {
@@ -225,12 +233,13 @@ impl Monitor {
             self.order(Order::Release(*slot));
         }
         self.end_slice();
+        self.widen_margin();
         let mut plan = std::mem::take(&mut self.plan);
         placement::place_into(
             self.views.now,
             &self.views.vcpus,
             &self.views.tasks,
-            &self.core.settings.placement,
+            &self.placement,
             &mut plan,
         );
         for m in &plan.moves {
@@ -249,6 +258,19 @@ impl Monitor {
         self.alarm.set(None);
         self.counters().timers_armed.store(0, Ordering::Relaxed);
         self.left_in_slice = 0;
+    }
+
+    /// The adaptive margin's base is what was measured here if that is more than
+    /// what is configured: a slow machine needs longer from the timer to the end
+    /// of a move, and a move that comes too late costs a whole gap.
+    fn widen_margin(&mut self) {
+        let reaction = self.counters().reaction();
+        if let placement::Margin::Adaptive { base, .. } = &mut self.placement.margin
+            && let placement::Margin::Adaptive { base: least, .. } =
+                self.core.settings.placement.margin
+        {
+            *base = least.max(reaction);
+        }
     }
 
     /// If this vCPU is back after a gap: who was concerned by the slice's end?
@@ -349,6 +371,9 @@ impl Monitor {
             key: m.task,
             to: m.to,
             why: m.why,
+            due: self
+                .due
+                .filter(|_| matches!(m.why, Why::Push | Why::SoonActive)),
         });
         if !sent {
             seat.unclaim();
@@ -408,7 +433,7 @@ impl Monitor {
     fn push_point(&self) -> Option<Time> {
         let tasks = self.views.tasks_on(self.me);
         let view = self.vcpu_view(self.me)?;
-        placement::push_point(self.views.now, view, &tasks, &self.core.settings.placement)
+        placement::push_point(self.views.now, view, &tasks, &self.placement)
     }
 
     /// When to see whether another vCPU has gone with tasks on it: its own thread

@@ -17,6 +17,7 @@ use policy::guest::wakeup::Lever;
 use units::Ns;
 use units::TaskKey;
 use units::Tid;
+use units::Time;
 use units::VcpuId;
 
 use super::core::Core;
@@ -41,6 +42,8 @@ pub(super) enum Order {
         key: TaskKey,
         to: VcpuId,
         why: Why,
+        /// When the slice timer behind it was due; `None`: no timer asked for it.
+        due: Option<Time>,
     },
     /// Pull another lever.
     Lever { slot: usize, lever: Lever },
@@ -59,7 +62,21 @@ pub(super) fn run(core: &Arc<Core>, me: VcpuId, orders: &Receiver<Order>) {
                 core.pokes[me.index()].poke();
             }
             Order::Release(slot) => release(core, slot),
-            Order::Move { slot, key, to, why } => make(core, me, slot, key, to, why),
+            Order::Move {
+                slot,
+                key,
+                to,
+                why,
+                due,
+            } => {
+                make(core, me, slot, key, to, why);
+                if let Some(due) = due {
+                    let shared = core.sense.shared();
+                    let last = shared.vcpu(me).nr_gaps.saturating_sub(1);
+                    let caught = shared.gap(me, last).is_some_and(|(_, back)| back > due);
+                    counters.reacted((!caught).then(|| now().since(due)));
+                }
+            }
             Order::Lever { slot, lever } => pull(core, slot, lever),
             Order::Fork { slot, child } => {
                 if let Some(seated) = core.seats[slot].anyone() {
@@ -163,8 +180,13 @@ fn make(core: &Core, me: VcpuId, slot: usize, key: TaskKey, to: VcpuId, why: Why
         seat.unclaim();
         return;
     }
+    let stolen = || core.sense.shared().vcpu(me).stolen;
+    let stolen_before = stolen();
     match core.actor.move_to(&seated.held, to) {
-        Ok(cost) => {
+        Ok(wall) => {
+            // What was stolen meanwhile is not the price of a move; one such gap
+            // would outweigh a thousand moves.
+            let cost = wall - (stolen() - stolen_before);
             seat.moved_to(to, now());
             counters.moved(why);
             counters.n_migrate.fetch_add(1, Ordering::Relaxed);
