@@ -423,7 +423,8 @@ fn root_a_fork_storm_leaks_nothing() {
     let moved = moves(&engine.report()) - before;
     let (_, inherited) = subject.storm();
     println!("{inherited} of {STORM} threads inherited a narrowed mask, {moved} moves");
-    assert!(inherited > 0, "the storm was no storm for the engine");
+    // Few or none, if children are widened before they run: what was inherited
+    // shows only in what is left behind.
     assert!(moved > 0, "the task was not moved meanwhile");
     // Also what nobody has noticed is given back when the phase ends.
     subject.order(Order::Sleep);
