@@ -14,6 +14,7 @@
 
 pub mod analysis;
 pub mod bound;
+pub mod recovery;
 pub mod report;
 pub mod result;
 pub mod scenario;

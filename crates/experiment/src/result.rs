@@ -120,6 +120,19 @@ pub struct Io {
     pub bytes_per_s: f64,
     /// From submission until the thread saw the completion.
     pub latency: Latency,
+    /// Requests completed in each piece of the window, for loads that change
+    /// within it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub series: Option<Series>,
+}
+
+/// Requests over time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Series {
+    /// Length of a piece; the last one may be cut short by the window's end.
+    pub bucket: Ns,
+    /// Requests completed in each.
+    pub ops: Vec<u64>,
 }
 
 /// Latency percentiles.

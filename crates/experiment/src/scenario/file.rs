@@ -72,6 +72,15 @@ pub(super) struct Load {
     pub(super) pause: Option<Spanned<String>>,
     pub(super) device: Option<Spanned<String>>,
     pub(super) threads: Option<Spanned<i64>>,
+    pub(super) cpu: Option<Spanned<String>>,
+    pub(super) arrivals: Option<Spanned<Vec<Arrival>>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Arrival {
+    pub(super) at: Spanned<String>,
+    pub(super) threads: Spanned<i64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -81,6 +90,7 @@ pub(super) struct Arm {
     pub(super) kind: Option<Spanned<String>>,
     pub(super) rounds: Option<Spanned<i64>>,
     pub(super) profile: Option<Spanned<String>>,
+    pub(super) without: Option<Spanned<Vec<Spanned<String>>>>,
     pub(super) config: Option<Spanned<String>>,
     pub(super) command: Option<Spanned<Vec<String>>>,
 }

@@ -7,6 +7,7 @@
 
 mod error;
 mod file;
+mod part;
 mod validate;
 
 #[cfg(test)]
@@ -19,6 +20,7 @@ use serde::Serialize;
 use units::Ns;
 
 pub use error::ScenarioError;
+pub use part::Part;
 
 /// A validated experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -103,8 +105,21 @@ pub enum LoadKind {
         block_kib: u32,
         /// Size of the file in MiB: 16..=65536.
         file_mib: u32,
+        /// Threads that do this, each with its own queue: 1..=64.
+        #[serde(default = "one")]
+        threads: u32,
         /// For [`Pattern::Bursty`]: how long it reads, and how long it pauses.
         burst: Option<Burst>,
+    },
+    /// Appends one block and waits until it is on the disk, again and again:
+    /// the log of a database.
+    Fsync {
+        /// Bytes of one append, in KiB: 1..=4096.
+        block_kib: u32,
+        /// After so many MiB it begins at the start of its file again: 16..=65536.
+        file_mib: u32,
+        /// Threads that do this, each with its own file: 1..=64.
+        threads: u32,
     },
     /// Requests of a fixed device time, each completed on the CPU that
     /// submitted it: what a device with one queue per CPU does.
@@ -113,11 +128,42 @@ pub enum LoadKind {
         queue_depth: u32,
         /// Device time of one request.
         device: Ns,
-        /// Threads that do this, each with its own queue: 1..=64.
+        /// Threads that do this from the start, each with its own queue: 1..=64.
         threads: u32,
+        /// What a thread computes after each request, on a CPU of its own: a
+        /// task that mixes I/O and computation (V24). 0..=100 ms.
+        #[serde(default)]
+        cpu: Ns,
+        /// Threads that come later (Fig 14), in order of time.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        arrivals: Vec<Arrival>,
     },
     /// No I/O at all: what does the daemon cost then?
     Idle,
+}
+
+const fn one() -> u32 {
+    1
+}
+
+/// More threads from some instant of the window on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Arrival {
+    /// After the window has opened; within it.
+    pub at: Ns,
+    /// How many: 1..=64.
+    pub threads: u32,
+}
+
+impl LoadKind {
+    /// Threads that arrive within the window; empty for loads that do not change.
+    #[must_use]
+    pub fn arrivals(&self) -> &[Arrival] {
+        match self {
+            Self::Pulse { arrivals, .. } => arrivals,
+            Self::Disk { .. } | Self::Fsync { .. } | Self::Idle => &[],
+        }
+    }
 }
 
 /// Order of disk reads.
@@ -152,7 +198,7 @@ pub struct Arm {
     pub rounds: Option<u32>,
 }
 
-/// What is done in an arm.
+/// What is done in an arm. Every backend reads the same definition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum ArmKind {
@@ -168,15 +214,37 @@ pub enum ArmKind {
         dry_run: bool,
         /// `--profile`, for instance `published`.
         profile: Option<String>,
+        /// `--without`: parts that are left out, each named once.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        without: Vec<Part>,
         /// Text of its configuration file.
         config: Option<String>,
     },
-    /// Any command, started before the window and ended after it. `{tids}` in
-    /// an argument becomes the I/O threads' ids, separated by commas.
+    /// The daemon as the system that it is compared with: `--mode xballoon`
+    /// (XB1..XB7).
+    Xballoon {
+        /// Text of its configuration file.
+        config: Option<String>,
+    },
+    /// Any command: another scheduler, a script that sets priorities.
+    ///
+    /// It is started before the phase in a process group of its own and must
+    /// still run, or have ended well, when the window closes; anything else is
+    /// an error of that phase. After the phase its whole group is asked to end
+    /// (`SIGTERM`) and killed if it does not. `{tids}` in an argument becomes
+    /// the I/O threads' ids, separated by commas.
     Command {
         /// Program and arguments.
         command: Vec<String>,
     },
+}
+
+impl ArmKind {
+    /// Does it start the daemon, in whatever mode?
+    #[must_use]
+    pub const fn is_daemon(&self) -> bool {
+        matches!(self, Self::Vmigrater { .. } | Self::Xballoon { .. })
+    }
 }
 
 impl Scenario {

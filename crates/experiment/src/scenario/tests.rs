@@ -4,6 +4,7 @@ use units::Ns;
 
 use super::ArmKind;
 use super::LoadKind;
+use super::Part;
 use super::Pattern;
 use super::Scenario;
 
@@ -57,7 +58,9 @@ fn a_good_file_gets_its_defaults() {
         LoadKind::Pulse {
             queue_depth: 1,
             device: Ns::from_us(100),
-            threads: 1
+            threads: 1,
+            cpu: Ns::ZERO,
+            arrivals: Vec::new(),
         }
     );
     let LoadKind::Disk {
@@ -77,9 +80,75 @@ fn a_good_file_gets_its_defaults() {
         ArmKind::Vmigrater {
             dry_run: false,
             profile: None,
+            without: Vec::new(),
             config: None
         }
     );
+}
+
+#[test]
+fn every_kind_of_arm_can_be_written() {
+    let arms = r#"
+[[arm]]
+name = "no-v12"
+kind = "vmigrater"
+without = ["soon-active", "wakeup-lever"]
+
+[[arm]]
+name = "heartbeat"
+kind = "vmigrater"
+config = "source = \"heartbeat\""
+
+[[arm]]
+name = "published"
+without = ["pull"]
+
+[[arm]]
+name = "xballoon"
+
+[[arm]]
+name = "theirs"
+command = ["their-tool", "--threads", "{tids}"]
+"#;
+    let scenario = Scenario::parse(&(GOOD.to_owned() + arms), "s.toml").unwrap();
+    let kinds: Vec<&ArmKind> = scenario.arms[3..].iter().map(|arm| &arm.kind).collect();
+    let vmigrater =
+        |profile: Option<&str>, without: &[Part], config: Option<&str>| ArmKind::Vmigrater {
+            dry_run: false,
+            profile: profile.map(str::to_owned),
+            without: without.to_vec(),
+            config: config.map(str::to_owned),
+        };
+    let wanted = [
+        vmigrater(None, &[Part::SoonActive, Part::WakeupLever], None),
+        vmigrater(None, &[], Some("source = \"heartbeat\"")),
+        vmigrater(Some("published"), &[Part::Pull], None),
+        ArmKind::Xballoon { config: None },
+        ArmKind::Command {
+            command: ["their-tool", "--threads", "{tids}"]
+                .map(str::to_owned)
+                .to_vec(),
+        },
+    ];
+    assert_eq!(kinds, wanted.iter().collect::<Vec<_>>());
+    assert!(kinds[..4].iter().all(|kind| kind.is_daemon()) && !kinds[4].is_daemon());
+    // A result keeps them all.
+    let json = serde_json::to_string(&scenario).unwrap();
+    assert_eq!(serde_json::from_str::<Scenario>(&json).unwrap(), scenario);
+}
+
+#[test]
+fn results_from_before_parts_and_arrivals_still_parse() {
+    let arm = r#"{"kind": "vmigrater", "dry_run": false, "profile": null, "config": null}"#;
+    let arm: ArmKind = serde_json::from_str(arm).unwrap();
+    assert!(matches!(arm, ArmKind::Vmigrater { without, .. } if without.is_empty()));
+    let load = r#"{"kind": "pulse", "queue_depth": 1, "device": 100000, "threads": 1}"#;
+    let load: LoadKind = serde_json::from_str(load).unwrap();
+    assert!(load.arrivals().is_empty());
+    for part in Part::ALL {
+        let word = serde_json::to_string(&part).unwrap();
+        assert_eq!(word.trim_matches('"'), part.name());
+    }
 }
 
 #[test]
@@ -200,6 +269,61 @@ fn every_value_error_names_line_field_value_and_what_is_right() {
             &["`arm[2].config`", "only arms that start the daemon"],
         ),
         ("rounds = 1", "profile = \"x\"", &["`arm[2].profile`"]),
+        (
+            "rounds = 2",
+            "without = [\"push\", \"magic\"]",
+            &[
+                "s.toml:29:",
+                "`arm[1].without` is \"magic\"",
+                "\"soon-active\"",
+                "\"completion-path\"",
+            ],
+        ),
+        (
+            "rounds = 2",
+            "without = [\"push\", \"push\"]",
+            &["`arm[1].without` is \"push\"", "once"],
+        ),
+        (
+            "rounds = 1",
+            "without = [\"push\"]",
+            &["s.toml:33:", "`arm[2].without`", "\"published\""],
+        ),
+        (
+            "rounds = 1",
+            "kind = \"fifo\"\ncommand = [\"true\"]",
+            &["s.toml:34:", "`arm[2].command`", "leave the command out"],
+        ),
+        (
+            "rounds = 1",
+            "command = [\" \"]",
+            &["s.toml:33:", "`arm[2].command` is without a program"],
+        ),
+        (
+            "kind = \"pulse\"",
+            "kind = \"pulse\"\narrivals = [{ at = \"3 s\", threads = 1 }]",
+            &["s.toml:15:", "`load[0].arrivals[0].at` is \"3 s\"", "2 s"],
+        ),
+        (
+            "kind = \"pulse\"",
+            "kind = \"pulse\"\narrivals = [{ at = \"1 s\", threads = 1 }, { at = \"900 ms\", threads = 1 }]",
+            &["`load[0].arrivals[1].at` is \"900 ms\"", "ascending"],
+        ),
+        (
+            "kind = \"pulse\"",
+            "kind = \"pulse\"\narrivals = [{ at = \"1 s\", threads = 64 }]",
+            &["`load[0].arrivals[0].threads` is 64", "65 threads"],
+        ),
+        (
+            "kind = \"pulse\"",
+            "kind = \"pulse\"\ncpu = \"1 s\"",
+            &["`load[0].cpu` is \"1 s\"", "100 ms"],
+        ),
+        (
+            "pattern = \"bursty\"",
+            "pattern = \"bursty\"\nthreads = 65",
+            &["`load[1].threads` is 65", "1 to 64"],
+        ),
     ];
     for (from, to, wanted) in cases {
         assert!(GOOD.contains(from), "{from}");

@@ -59,7 +59,7 @@ pub(super) fn validate(raw: file::File, at: &Locator<'_>) -> Result<Scenario, Sc
     let mut loads: Vec<Load> = Vec::new();
     for (index, raw) in raw.loads.into_iter().enumerate() {
         let span = raw.name.span();
-        let load = load::load(raw, index, at)?;
+        let load = load::load(raw, index, measure.window, at)?;
         if loads.iter().any(|other| other.name == load.name) {
             return Err(at.value(
                 span,

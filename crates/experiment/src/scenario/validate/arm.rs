@@ -5,6 +5,7 @@ use toml::Spanned;
 
 use super::super::Arm;
 use super::super::ArmKind;
+use super::super::Part;
 use super::super::ScenarioError;
 use super::super::error::Locator;
 use super::super::file;
@@ -13,7 +14,7 @@ use super::value::integer;
 use super::value::quoted;
 use crate::result::BASELINES;
 
-const KINDS_OF_ARM: &str = "one of \"vanilla\", \"fifo\", \"nice\", \"dry-run\", \"vmigrater\", \"published\", \"command\"";
+const KINDS: &str = "\"vanilla\", \"fifo\", \"nice\", \"dry-run\", \"vmigrater\", \"published\", \"xballoon\" or \"command\"";
 
 /// Checks one `[[arm]]`.
 pub(super) fn arm(raw: file::Arm, index: usize, at: &Locator<'_>) -> Result<Arm, ScenarioError> {
@@ -24,75 +25,66 @@ pub(super) fn arm(raw: file::Arm, index: usize, at: &Locator<'_>) -> Result<Arm,
             "this baseline is always measured; give the arm another name or leave it out";
         return Err(at.value(raw.name.span(), field("name"), quoted(&name), expected));
     }
-    let kind_value = raw.kind.as_ref().unwrap_or(&raw.name);
-    let kind_name = kind_value.as_ref().as_str();
-    let is_daemon = matches!(kind_name, "vmigrater" | "dry-run" | "published");
-    if let Some(config) = &raw.config
-        && !is_daemon
+    let kind = raw.kind.as_ref().unwrap_or(&raw.name);
+    let kind_span = kind.span();
+    // A command says what it is; any other arm without a kind is named by it.
+    let kind_name = match (&raw.kind, &raw.command) {
+        (None, Some(_)) => "command".to_owned(),
+        _ => kind.as_ref().clone(),
+    };
+    let ours = matches!(kind_name.as_str(), "vmigrater" | "dry-run");
+    let is_daemon = ours || matches!(kind_name.as_str(), "published" | "xballoon");
+    let only = |given: Option<std::ops::Range<usize>>, key, right: bool, expected: &str| match given
     {
-        return Err(at.value(
-            config.span(),
-            field("config"),
-            "set",
-            "only arms that start the daemon have a configuration",
-        ));
-    }
-    if let Some(profile) = &raw.profile
-        && !matches!(kind_name, "vmigrater" | "dry-run")
-    {
-        let expected = "only arms of kind \"vmigrater\" or \"dry-run\" take a profile";
-        return Err(at.value(
-            profile.span(),
-            field("profile"),
-            quoted(profile.as_ref()),
-            expected,
-        ));
-    }
-    if let Some(command) = &raw.command
-        && kind_name != "command"
-    {
-        return Err(at.value(
-            command.span(),
-            field("command"),
-            "set",
-            "set kind = \"command\" too, or leave it out",
-        ));
-    }
+        Some(span) if !right => Err(at.value(span, field(key), "set", expected)),
+        _ => Ok(()),
+    };
+    let span_of = |value: &Option<Spanned<String>>| value.as_ref().map(Spanned::span);
+    only(
+        span_of(&raw.config),
+        "config",
+        is_daemon,
+        "only arms that start the daemon have a configuration",
+    )?;
+    only(
+        span_of(&raw.profile),
+        "profile",
+        ours,
+        "only arms of kind \"vmigrater\" or \"dry-run\" take a profile",
+    )?;
+    only(
+        raw.without.as_ref().map(Spanned::span),
+        "without",
+        ours || kind_name == "published",
+        "only arms of kind \"vmigrater\", \"dry-run\" or \"published\" have parts to leave out",
+    )?;
+    only(
+        raw.command.as_ref().map(Spanned::span),
+        "command",
+        kind_name == "command",
+        "write kind = \"command\" or no kind, or leave the command out",
+    )?;
+    let without = parts(raw.without, &field("without"), at)?;
     let profile = raw.profile.map(Spanned::into_inner);
     let config = raw.config.map(Spanned::into_inner);
-    let kind = match kind_name {
+    let vmigrater = |dry_run, profile, config| ArmKind::Vmigrater {
+        dry_run,
+        profile,
+        without,
+        config,
+    };
+    let kind = match kind_name.as_str() {
         "vanilla" => ArmKind::Vanilla,
         "fifo" => ArmKind::Fifo,
         "nice" => ArmKind::Nice,
-        "vmigrater" => ArmKind::Vmigrater {
-            dry_run: false,
-            profile,
-            config,
-        },
-        "dry-run" => ArmKind::Vmigrater {
-            dry_run: true,
-            profile,
-            config,
-        },
-        "published" => ArmKind::Vmigrater {
-            dry_run: false,
-            profile: Some("published".to_owned()),
-            config,
-        },
-        "command" => match raw.command {
-            Some(command) if !command.as_ref().is_empty() => ArmKind::Command {
-                command: command.into_inner(),
-            },
-            other => {
-                let span = other.map_or(kind_value.span(), |command| command.span());
-                let expected =
-                    "give the program and its arguments, for instance [\"my-tool\", \"{tids}\"]";
-                return Err(at.value(span, field("command"), "missing or empty", expected));
-            }
-        },
+        "vmigrater" => vmigrater(false, profile, config),
+        "dry-run" => vmigrater(true, profile, config),
+        "published" => vmigrater(false, Some("published".to_owned()), config),
+        "xballoon" => ArmKind::Xballoon { config },
+        "command" => command(raw.command, kind_span, &field("command"), at)?,
         other => {
-            let expected = format!("write kind = {KINDS_OF_ARM}");
-            return Err(at.value(kind_value.span(), field("kind"), quoted(other), expected));
+            let expected = format!("write kind = {KINDS}");
+            return Err(at.value(kind_span, field("kind"), quoted(other), expected));
         }
     };
     let rounds = match &raw.rounds {
@@ -100,4 +92,42 @@ pub(super) fn arm(raw: file::Arm, index: usize, at: &Locator<'_>) -> Result<Arm,
         None => None,
     };
     Ok(Arm { name, kind, rounds })
+}
+
+/// The parts to leave out, each once.
+fn parts(
+    raw: Option<Spanned<Vec<Spanned<String>>>>,
+    field: &str,
+    at: &Locator<'_>,
+) -> Result<Vec<Part>, ScenarioError> {
+    let mut parts = Vec::new();
+    for word in raw.map(Spanned::into_inner).unwrap_or_default() {
+        let Some(part) = Part::from_name(word.as_ref()) else {
+            let names = Part::ALL.map(|part| quoted(part.name())).join(", ");
+            let expected = format!("write some of {names}");
+            return Err(at.value(word.span(), field, quoted(word.as_ref()), expected));
+        };
+        if parts.contains(&part) {
+            let expected = "name each part once";
+            return Err(at.value(word.span(), field, quoted(word.as_ref()), expected));
+        }
+        parts.push(part);
+    }
+    Ok(parts)
+}
+
+fn command(
+    raw: Option<Spanned<Vec<String>>>,
+    kind: std::ops::Range<usize>,
+    field: &str,
+    at: &Locator<'_>,
+) -> Result<ArmKind, ScenarioError> {
+    let span = raw.as_ref().map_or(kind, Spanned::span);
+    let command = raw.map(Spanned::into_inner).unwrap_or_default();
+    let expected = "give the program and its arguments, for instance [\"my-tool\", \"{tids}\"]";
+    match command.first().map(|program| program.trim()) {
+        None => Err(at.value(span, field, "missing or empty", expected)),
+        Some("") => Err(at.value(span, field, "without a program", expected)),
+        Some(_) => Ok(ArmKind::Command { command }),
+    }
 }

@@ -4,6 +4,7 @@
 use toml::Spanned;
 use units::Ns;
 
+use super::super::Arrival;
 use super::super::Burst;
 use super::super::Load;
 use super::super::LoadKind;
@@ -13,17 +14,26 @@ use super::super::error::Locator;
 use super::super::file;
 use super::value::duration;
 use super::value::identifier;
+use super::value::integer;
 use super::value::optional_duration;
 use super::value::optional_integer;
 use super::value::quoted;
 
 const DEFAULT_BLOCK_KIB: u32 = 4;
 const DEFAULT_FILE_MIB: u32 = 256;
+const MAX_THREADS: u32 = 64;
 /// 100 us: a read of a fast SSD.
 const DEFAULT_DEVICE: Ns = Ns(100_000);
 
 /// Checks one `[[load]]`.
-pub(super) fn load(raw: file::Load, index: usize, at: &Locator<'_>) -> Result<Load, ScenarioError> {
+///
+/// `window` is how long a phase is measured: threads arrive within it.
+pub(super) fn load(
+    raw: file::Load,
+    index: usize,
+    window: Ns,
+    at: &Locator<'_>,
+) -> Result<Load, ScenarioError> {
     let field = |name: &str| format!("load[{index}].{name}");
     let name = identifier(raw.name.clone(), &field("name"), at)?;
     let kind_name = raw.kind.as_ref().as_str();
@@ -35,17 +45,19 @@ pub(super) fn load(raw: file::Load, index: usize, at: &Locator<'_>) -> Result<Lo
             "queue_depth",
             "block_kib",
             "file_mib",
+            "threads",
             "burst",
             "pause",
         ],
-        "pulse" => &["queue_depth", "device", "threads"],
+        "fsync" => &["block_kib", "file_mib", "threads"],
+        "pulse" => &["queue_depth", "device", "threads", "cpu", "arrivals"],
         "idle" => &[],
         other => {
             return Err(at.value(
                 raw.kind.span(),
                 field("kind"),
                 quoted(other),
-                "write \"disk\", \"pulse\" or \"idle\"",
+                "write \"disk\", \"fsync\", \"pulse\" or \"idle\"",
             ));
         }
     };
@@ -58,6 +70,8 @@ pub(super) fn load(raw: file::Load, index: usize, at: &Locator<'_>) -> Result<Lo
         ("pause", raw.pause.as_ref().map(Spanned::span)),
         ("device", raw.device.as_ref().map(Spanned::span)),
         ("threads", raw.threads.as_ref().map(Spanned::span)),
+        ("cpu", raw.cpu.as_ref().map(Spanned::span)),
+        ("arrivals", raw.arrivals.as_ref().map(Spanned::span)),
     ];
     for (key, span) in given {
         if let Some(span) = span
@@ -67,15 +81,13 @@ pub(super) fn load(raw: file::Load, index: usize, at: &Locator<'_>) -> Result<Lo
             return Err(at.value(span, field(key), "set", expected));
         }
     }
-    let queue_depth = |at: &Locator<'_>| {
-        optional_integer(
-            raw.queue_depth.as_ref(),
-            &field("queue_depth"),
-            1..=256,
-            1,
-            at,
-        )
+    let number = |key: &str, value: &Option<Spanned<i64>>, range, default| {
+        optional_integer(value.as_ref(), &field(key), range, default, at)
     };
+    let queue_depth = || number("queue_depth", &raw.queue_depth, 1..=256, 1);
+    let threads = || number("threads", &raw.threads, 1..=MAX_THREADS, 1);
+    let block_kib = || number("block_kib", &raw.block_kib, 1..=4096, DEFAULT_BLOCK_KIB);
+    let file_mib = || number("file_mib", &raw.file_mib, 16..=65536, DEFAULT_FILE_MIB);
     let kind = match kind_name {
         "disk" => {
             let Some(pattern) = &raw.pattern else {
@@ -94,21 +106,10 @@ pub(super) fn load(raw: file::Load, index: usize, at: &Locator<'_>) -> Result<Lo
             };
             LoadKind::Disk {
                 pattern,
-                queue_depth: queue_depth(at)?,
-                block_kib: optional_integer(
-                    raw.block_kib.as_ref(),
-                    &field("block_kib"),
-                    1..=4096,
-                    DEFAULT_BLOCK_KIB,
-                    at,
-                )?,
-                file_mib: optional_integer(
-                    raw.file_mib.as_ref(),
-                    &field("file_mib"),
-                    16..=65536,
-                    DEFAULT_FILE_MIB,
-                    at,
-                )?,
+                queue_depth: queue_depth()?,
+                block_kib: block_kib()?,
+                file_mib: file_mib()?,
+                threads: threads()?,
                 burst: burst(
                     pattern,
                     pattern_span,
@@ -119,8 +120,13 @@ pub(super) fn load(raw: file::Load, index: usize, at: &Locator<'_>) -> Result<Lo
                 )?,
             }
         }
+        "fsync" => LoadKind::Fsync {
+            block_kib: block_kib()?,
+            file_mib: file_mib()?,
+            threads: threads()?,
+        },
         "pulse" => LoadKind::Pulse {
-            queue_depth: queue_depth(at)?,
+            queue_depth: queue_depth()?,
             device: optional_duration(
                 raw.device.as_ref(),
                 &field("device"),
@@ -128,11 +134,58 @@ pub(super) fn load(raw: file::Load, index: usize, at: &Locator<'_>) -> Result<Lo
                 DEFAULT_DEVICE,
                 at,
             )?,
-            threads: optional_integer(raw.threads.as_ref(), &field("threads"), 1..=64, 1, at)?,
+            threads: threads()?,
+            cpu: optional_duration(
+                raw.cpu.as_ref(),
+                &field("cpu"),
+                Ns::ZERO..=Ns::from_ms(100),
+                Ns::ZERO,
+                at,
+            )?,
+            arrivals: arrivals(raw.arrivals, threads()?, window, &field("arrivals"), at)?,
         },
         _ => LoadKind::Idle,
     };
     Ok(Load { name, kind })
+}
+
+/// Threads that come within the window, in order, [`MAX_THREADS`] in all.
+fn arrivals(
+    raw: Option<Spanned<Vec<file::Arrival>>>,
+    at_start: u32,
+    window: Ns,
+    field: &str,
+    at: &Locator<'_>,
+) -> Result<Vec<Arrival>, ScenarioError> {
+    let mut arrivals: Vec<Arrival> = Vec::new();
+    let mut present = at_start;
+    for (index, raw) in raw
+        .map(Spanned::into_inner)
+        .unwrap_or_default()
+        .into_iter()
+        .enumerate()
+    {
+        let (at_field, threads_field) = (
+            format!("{field}[{index}].at"),
+            format!("{field}[{index}].threads"),
+        );
+        let when = duration(&raw.at, &at_field, Ns::from_ms(1)..=window, at)?;
+        let threads = integer(&raw.threads, &threads_field, 1..=MAX_THREADS, at)?;
+        if when == window || arrivals.last().is_some_and(|last| last.at >= when) {
+            let expected = format!(
+                "write ascending times before the window's end (measure.window is {window})"
+            );
+            return Err(at.value(raw.at.span(), at_field, quoted(raw.at.as_ref()), expected));
+        }
+        present += threads;
+        if present > MAX_THREADS {
+            let expected =
+                format!("{present} threads in all by then; at most {MAX_THREADS} are possible");
+            return Err(at.value(raw.threads.span(), threads_field, threads, expected));
+        }
+        arrivals.push(Arrival { at: when, threads });
+    }
+    Ok(arrivals)
 }
 
 fn burst(
