@@ -7,7 +7,17 @@ use policy::guest::iobound;
 use policy::guest::placement;
 use policy::guest::slice;
 use policy::guest::wakeup;
+use policy::guest::xballoon;
 use units::Ns;
+
+/// What the daemon does for I/O-bound tasks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ModeChoice {
+    /// Moves them to vCPUs that run.
+    Vmigrater,
+    /// Moves nothing and holds computation back instead (XB1..XB7).
+    Xballoon,
+}
 
 /// Where knowledge of the vCPUs' slices comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +60,8 @@ pub struct PriorityRule {
 /// Everything a user can set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
+    /// What it does.
+    pub mode: ModeChoice,
     /// Slice source.
     pub source: SourceChoice,
     /// The id of a BPF map that stands in for KVM's steal pages (test beds).
@@ -68,6 +80,8 @@ pub struct Settings {
     pub wakeup: wakeup::Settings,
     /// Migration budget.
     pub budget: budget::Settings,
+    /// The balloon of [`ModeChoice::Xballoon`].
+    pub xballoon: xballoon::Settings,
     /// Priorities and exclusions, first match wins.
     pub priorities: Vec<PriorityRule>,
     /// Decide and record, but move nothing.
@@ -80,6 +94,7 @@ impl Default for Settings {
     /// Ours.
     fn default() -> Self {
         Self {
+            mode: ModeChoice::Vmigrater,
             source: SourceChoice::Auto,
             steal_map_id: None,
             heartbeat: Heartbeat {
@@ -95,6 +110,7 @@ impl Default for Settings {
             placement: placement::Settings::default(),
             wakeup: wakeup::Settings::default(),
             budget: budget::Settings::default(),
+            xballoon: xballoon::Settings::default(),
             priorities: Vec::new(),
             dry_run: false,
             quiet_after: Ns::from_secs(10),
@@ -115,6 +131,29 @@ impl Settings {
             wakeup: wakeup::Settings::published(),
             budget: budget::Settings::published(),
             ..Self::default()
+        }
+    }
+
+    /// What is in force in this mode: xBalloon uses no other vCPU (XB5) and raises
+    /// the priority of I/O-bound tasks (XB1), whatever else is configured.
+    #[must_use]
+    pub fn in_force(self) -> Self {
+        match self.mode {
+            ModeChoice::Vmigrater => self,
+            ModeChoice::Xballoon => Self {
+                placement: placement::Settings {
+                    push: false,
+                    pull: false,
+                    soon_active: false,
+                    completion: false,
+                    ..self.placement
+                },
+                wakeup: wakeup::Settings {
+                    mode: wakeup::Mode::Fifo,
+                    ..self.wakeup
+                },
+                ..self
+            },
         }
     }
 }

@@ -85,6 +85,7 @@ impl Engine {
     /// If this machine lacks what is needed, see [`StartError`]; then nothing of
     /// it is left behind.
     pub fn start(settings: Settings, paths: Paths) -> Result<Self, StartError> {
+        let settings = settings.in_force();
         let sense = Sense::load(&settings)?;
         let accuracy = accuracy(&sense, &settings);
         let (actor, left_before) = Actor::start(act::Settings {

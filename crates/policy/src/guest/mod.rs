@@ -7,6 +7,8 @@
 //! * [`placement`]: which of them should be elsewhere, where, and when?
 //! * [`wakeup`]: should a thread that waits behind compute get a lever?
 //! * [`budget`]: is a migration worth what it costs?
+//! * [`xballoon`]: the system that the daemon is compared with: how much of its
+//!   slice may a vCPU spend on computation?
 //!
 //! Every module has a `Settings` whose `Default` is ours and whose `published`
 //! is the published system as far as its text goes.
@@ -17,3 +19,4 @@ pub mod placement;
 pub mod slice;
 pub mod view;
 pub mod wakeup;
+pub mod xballoon;
