@@ -8,10 +8,12 @@ use clap::Args;
 use clap::Parser;
 use clap::Subcommand;
 use clap::ValueEnum;
+use guest::settings::ModeChoice;
 use guest::settings::SourceChoice;
 use tracing::level_filters::LevelFilter;
 
 use crate::config::Overrides;
+use crate::config::Part;
 use crate::config::Profile;
 use crate::exit::Exit;
 
@@ -139,6 +141,18 @@ impl ConfigArgs {
             source: self.source,
             steal_map_id: self.steal_map_id.or(env_steal_map_id),
             dry_run,
+            ..Overrides::default()
+        }
+    }
+}
+
+impl RunArgs {
+    /// As the configuration wants them.
+    pub(crate) fn overrides(&self, env_steal_map_id: Option<u32>) -> Overrides {
+        Overrides {
+            mode: self.mode,
+            without: self.without.clone(),
+            ..self.config.overrides(self.dry_run, env_steal_map_id)
         }
     }
 }
@@ -148,6 +162,12 @@ impl ConfigArgs {
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) config: ConfigArgs,
+    /// What is done for I/O-bound tasks: vmigrater or xballoon.
+    #[arg(long, value_name = "MODE", value_parser = mode)]
+    pub(crate) mode: Option<ModeChoice>,
+    /// Leave out parts of it, separated by commas.
+    #[arg(long, value_enum, value_name = "PARTS", value_delimiter = ',')]
+    pub(crate) without: Vec<Part>,
     /// Decide and record, but move nothing; `status` says what it would have saved.
     #[arg(long)]
     pub(crate) dry_run: bool,
@@ -184,10 +204,17 @@ pub(crate) struct StatusArgs {
 }
 
 fn source(word: &str) -> Result<SourceChoice, String> {
-    let (words, values) = (&crate::config::SOURCES.0, &crate::config::SOURCES.1);
-    let at = words.iter().position(|known| *known == word);
-    at.map(|at| values[at])
-        .ok_or_else(|| format!("expected {}", words.join(" or ")))
+    let words = &crate::config::SOURCES;
+    words.value(word).ok_or_else(|| expected(&words.0))
+}
+
+fn mode(word: &str) -> Result<ModeChoice, String> {
+    let words = &crate::config::MODES;
+    words.value(word).ok_or_else(|| expected(&words.0))
+}
+
+fn expected(words: &[&str]) -> String {
+    format!("expected {}", words.join(" or "))
 }
 
 fn look(text: &str) -> Result<Duration, String> {

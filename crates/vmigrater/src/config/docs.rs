@@ -7,6 +7,7 @@ use super::DEFAULT_FILE;
 use super::Profile;
 use super::knobs::KNOBS;
 use super::knobs::Knob;
+use super::part::PARTS;
 use crate::exit::Exit;
 
 /// The whole page.
@@ -39,6 +40,10 @@ pub(crate) fn markdown() -> String {
             escape(knob),
         );
     }
+    text.push_str(PARTS_TITLE);
+    for (_, name, off, goes) in PARTS {
+        let _ = writeln!(text, "| `{name}` | `{off}` | {goes} |");
+    }
     text.push_str(TASKS);
     text.push_str("\n## Exit codes\n\n| code | meaning |\n|---|---|\n");
     for (exit, meaning) in Exit::ALL {
@@ -70,6 +75,16 @@ Durations carry their unit (`\"300 us\"`, `\"5 ms\"`, `\"1.5 s\"`), shares are p
 where it states one (paragraph ids such as V7 are those of `docs/sources.md`); every key overrides its profile.
 
 ## Keys
+";
+
+const PARTS_TITLE: &str = "
+## Parts
+
+`vmigrater run --without push,pull` runs it without some of its parts, to see what each is worth; the arms of a
+scenario name them alike (`without = [\"push\"]`). Each is one of the keys above:
+
+| part | the same as | without it |
+|---|---|---|
 ";
 
 const TASKS: &str = "

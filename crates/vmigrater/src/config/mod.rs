@@ -16,6 +16,7 @@ mod error;
 mod human;
 mod knobs;
 mod parse;
+mod part;
 mod profile;
 mod show;
 mod validate;
@@ -26,12 +27,15 @@ mod tests;
 use std::path::Path;
 use std::path::PathBuf;
 
+use guest::settings::ModeChoice;
 use guest::settings::Settings;
 use guest::settings::SourceChoice;
 
 pub(crate) use docs::markdown;
 pub(crate) use error::ConfigError;
+pub(crate) use knobs::MODES;
 pub(crate) use knobs::SOURCES;
+pub(crate) use part::Part;
 pub(crate) use profile::Profile;
 pub(crate) use show::show;
 
@@ -49,6 +53,10 @@ pub(crate) struct Overrides {
     pub(crate) source: Option<SourceChoice>,
     /// `--steal-map-id` or its environment variable.
     pub(crate) steal_map_id: Option<u32>,
+    /// `--mode`.
+    pub(crate) mode: Option<ModeChoice>,
+    /// `--without`.
+    pub(crate) without: Vec<Part>,
     /// `--dry-run`.
     pub(crate) dry_run: bool,
 }
@@ -77,6 +85,12 @@ pub(crate) fn load(overrides: &Overrides) -> Result<Effective, ConfigError> {
     }
     if overrides.steal_map_id.is_some() {
         settings.steal_map_id = overrides.steal_map_id;
+    }
+    if let Some(mode) = overrides.mode {
+        settings.mode = mode;
+    }
+    for part in &overrides.without {
+        part.leave_out(settings);
     }
     settings.dry_run |= overrides.dry_run;
     Ok(effective)

@@ -59,6 +59,7 @@ fn companion(key: &str) -> &'static str {
         "iobound.enter" => "leave = \"0 %\"\n",
         "iobound.window" => "min_accounted = \"0 ns\"\n",
         "slice.window" => "min_cycles = 3\n",
+        "xballoon.reserve_max" => "reserve_min = \"0.1 %\"\n",
         "placement.margin_max" => "margin_min = \"0 ns\"\n",
         _ => "",
     }
@@ -107,6 +108,7 @@ fn every_field_of_the_settings_has_a_knob() {
         ("placement", format!("{:#?}", settings.placement)),
         ("wakeup", format!("{:#?}", settings.wakeup)),
         ("budget", format!("{:#?}", settings.budget)),
+        ("xballoon", format!("{:#?}", settings.xballoon)),
     ];
     for (section, debug) in &sections {
         let fields: Vec<&str> = debug
@@ -125,6 +127,7 @@ fn every_field_of_the_settings_has_a_knob() {
     }
     let top = format!("{settings:#?}");
     let others = [
+        "mode",
         "source",
         "steal_map_id",
         "estimator",
@@ -300,6 +303,33 @@ fn flags_override_the_file() {
     assert_eq!(settings.source, SourceChoice::StealPage);
     assert_eq!(settings.steal_map_id, Some(9));
     assert!(settings.dry_run);
+}
+
+#[test]
+fn a_part_that_is_left_out_is_its_knob_turned_off() {
+    for (part, name, off, _) in super::part::PARTS {
+        let flagged = load(&Overrides {
+            without: vec![part],
+            ..Overrides::default()
+        });
+        let (key, value) = off.split_once(" = ").unwrap();
+        let (table, key) = key.split_once('.').unwrap();
+        let written = parse(&format!("[{table}]\n{key} = {value}\n")).unwrap();
+        assert_eq!(flagged.unwrap().settings, written.settings, "{name}");
+        assert_ne!(written.settings, Profile::Default.settings(), "{name}");
+        let word = clap::ValueEnum::to_possible_value(&part).unwrap();
+        assert_eq!(word.get_name(), name);
+    }
+}
+
+#[test]
+fn xballoon_moves_nothing_whatever_is_configured() {
+    let effective = load(&Overrides {
+        mode: Some(guest::settings::ModeChoice::Xballoon),
+        ..Overrides::default()
+    });
+    let placement = effective.unwrap().settings.in_force().placement;
+    assert!(!placement.push && !placement.pull && !placement.soon_active && !placement.completion);
 }
 
 #[test]

@@ -121,6 +121,15 @@ fn contradiction(settings: &Settings) -> Option<String> {
     if crossed.is_some() {
         return crossed;
     }
+    let xballoon = &settings.xballoon;
+    let crossed = above(
+        xballoon.reserve_min,
+        xballoon.reserve_max,
+        ["xballoon.reserve_min", "xballoon.reserve_max"],
+    );
+    if crossed.is_some() {
+        return crossed;
+    }
     let slice = &settings.slice;
     if slice.min_cycles > slice.window {
         return Some(format!(

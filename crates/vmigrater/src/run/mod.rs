@@ -38,7 +38,7 @@ use wait::Signals;
 
 /// Until it is asked to stop, or cannot go on.
 pub(crate) fn run(global: &Global, args: &RunArgs) -> Result<ExitCode, Failure> {
-    let effective = config::load(&args.config.overrides(args.dry_run, crate::steal_map_id()?))?;
+    let effective = config::load(&args.overrides(crate::steal_map_id()?))?;
     if args.show_config {
         crate::print(&config::show(&effective))?;
         return Ok(Exit::Ok.into());

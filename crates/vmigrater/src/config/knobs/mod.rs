@@ -3,6 +3,7 @@
 //! what it does. One line here is all that a new setting needs in this crate.
 
 use guest::settings::EstimatorChoice;
+use guest::settings::ModeChoice;
 use guest::settings::Settings;
 use guest::settings::SourceChoice;
 use policy::guest::wakeup;
@@ -239,6 +240,12 @@ pub(crate) static SOURCES: Words<SourceChoice, 3> = Words(
         SourceChoice::StealPage,
         SourceChoice::Heartbeat,
     ],
+);
+
+/// [`ModeChoice`]; also for the command line.
+pub(crate) static MODES: Words<ModeChoice, 2> = Words(
+    ["vmigrater", "xballoon"],
+    [ModeChoice::Vmigrater, ModeChoice::Xballoon],
 );
 
 static ESTIMATORS: Words<EstimatorChoice, 2> = Words(

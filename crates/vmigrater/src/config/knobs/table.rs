@@ -11,11 +11,18 @@ use super::ESTIMATORS;
 use super::Field;
 use super::Knob;
 use super::LEVERS;
+use super::MODES;
 use super::SOURCES;
 use super::special;
 
 /// All of them.
 pub(crate) static KNOBS: &[Knob] = &[
+    choice!(
+        "mode",
+        MODES,
+        mode,
+        "what is done for I/O-bound tasks: vmigrater moves them; xballoon moves nothing, raises their priority and holds computation back (XB1), for comparison"
+    ),
     choice!(
         "source",
         SOURCES,
@@ -344,5 +351,49 @@ pub(crate) static KNOBS: &[Knob] = &[
         Ns::from_ms(100),
         budget.assumed_cost,
         "C_avg until one has been measured"
+    ),
+    // The mode xballoon.
+    percent!(
+        "xballoon.reserve_min",
+        1,
+        900,
+        xballoon.reserve_min,
+        "mode xballoon: the share of each slice that is at least preserved for the I/O-bound tasks of its vCPU; at most xballoon.reserve_max"
+    ),
+    percent!(
+        "xballoon.reserve_max",
+        1,
+        900,
+        xballoon.reserve_max,
+        "mode xballoon: at most this share; computation keeps the rest"
+    ),
+    count!(
+        "xballoon.headroom_permille",
+        0,
+        100_000,
+        xballoon.headroom,
+        u32,
+        "mode xballoon: preserved per demand of the I/O-bound tasks, in thousandths"
+    ),
+    duration!(
+        "xballoon.min_pause",
+        Ns::ZERO,
+        Ns::from_ms(100),
+        xballoon.min_pause,
+        "mode xballoon: a shorter pause of computation is not made"
+    ),
+    duration!(
+        "xballoon.max_pause",
+        Ns::from_ms(1),
+        Ns::from_secs(1),
+        xballoon.max_pause,
+        "mode xballoon: a pause of computation ends after this, whatever was expected"
+    ),
+    percent!(
+        "xballoon.compute_min",
+        1,
+        1000,
+        xballoon.compute_min,
+        "mode xballoon: a thread that uses this share of what its vCPU gives is computation, which can be held; lower holds more threads"
     ),
 ];
