@@ -9,6 +9,7 @@ use clap::Subcommand;
 use experiment::result::RunResult;
 use experiment::scenario::ScenarioError;
 use vlab::load::compute::ComputeArgs;
+use vlab::load::fsync::FsyncArgs;
 use vlab::load::pulse::PulseArgs;
 use vlab::run::Interrupted;
 use vlab::run::RunArgs;
@@ -60,6 +61,7 @@ enum Command {
 #[derive(Debug, Subcommand)]
 enum Load {
     Compute(ComputeArgs),
+    Fsync(FsyncArgs),
     Pulse(PulseArgs),
 }
 
@@ -86,6 +88,7 @@ fn dispatch(command: Command) -> anyhow::Result<()> {
             print!("{}", experiment::report::text(&RunResult::load(&file)?))
         }
         Command::Load(Load::Compute(args)) => vlab::load::compute::run(&args)?,
+        Command::Load(Load::Fsync(args)) => vlab::load::fsync::run(&args)?,
         Command::Load(Load::Pulse(args)) => vlab::load::pulse::run(&args)?,
     }
     Ok(())

@@ -22,7 +22,7 @@ use super::serve;
 
 /// Steps of one work unit: some 60 us, so that a clock reading per unit costs
 /// nothing and the unit that a window's edge cuts matters little.
-const STEPS_PER_UNIT: u32 = 1 << 16;
+const STEPS_PER_UNIT: u64 = 1 << 16;
 
 /// Units expected per second; only sizes the first allocation.
 const UNITS_PER_S: usize = 20_000;
@@ -100,12 +100,18 @@ fn work(cpu: VcpuId, control: &Control, tell: &mpsc::Sender<u32>) -> anyhow::Res
     let mut x = 1u64;
     control.has_started();
     while !control.stopped() {
-        for _ in 0..STEPS_PER_UNIT {
-            x = black_box(x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
-        }
+        x = steps(STEPS_PER_UNIT, x);
         ends.push(now());
     }
     Ok(ends)
+}
+
+/// So many dependent steps from `x` on, which no compiler can leave out.
+pub(crate) fn steps(n: u64, mut x: u64) -> u64 {
+    for _ in 0..n {
+        x = black_box(x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
+    }
+    x
 }
 
 /// Units done in the window; those that its edges cut count in part.

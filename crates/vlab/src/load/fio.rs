@@ -19,7 +19,8 @@ use experiment::scenario::Pattern;
 use units::Ns;
 
 use super::Window;
-use super::pulse::percentiles;
+use super::count::percentiles;
+use super::fsync::unnamed;
 
 /// A file without a name on the disk to be read, filled with real data: an
 /// extent that was only allocated would be read as zeros without any I/O. The
@@ -36,12 +37,7 @@ impl DataFile {
     /// # Errors
     /// The file system has no unnamed files or no room, or the user interrupted.
     pub fn create(dir: &Path, mib: u32, interrupted: &dyn Fn() -> bool) -> anyhow::Result<Self> {
-        let flags =
-            rustix::fs::OFlags::TMPFILE | rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC;
-        let fd = rustix::fs::open(dir, flags, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR).with_context(|| {
-            format!("cannot make an unnamed file in {}; give a directory on a local disk with --dir", dir.display())
-        })?;
-        let mut file = File::from(fd);
+        let mut file = unnamed(dir)?;
         // Not zeros, which a disk that compresses or deduplicates would not store.
         let mut block = vec![0u8; 1 << 20];
         let mut x = 0x9e37_79b9_7f4a_7c15u64;
@@ -81,12 +77,14 @@ pub struct Job {
     pub queue_depth: u32,
     /// Bytes of one request, in KiB.
     pub block_kib: u32,
+    /// Threads, each with its own queue.
+    pub threads: u32,
     /// Bursts and pauses, if any.
     pub burst: Option<Burst>,
 }
 
-/// fio's arguments for a job. One thread, not a process: a thread dies with
-/// the process that we know.
+/// fio's arguments for a job. Threads, not processes: a thread dies with the
+/// process that we know.
 #[must_use]
 pub fn arguments(job: &Job, data: &DataFile, log_prefix: &Path) -> Vec<String> {
     let rw = match job.pattern {
@@ -112,7 +110,11 @@ pub fn arguments(job: &Job, data: &DataFile, log_prefix: &Path) -> Vec<String> {
         format!("--bs={}k", job.block_kib),
         format!("--ioengine={engine}"),
         format!("--iodepth={}", job.queue_depth),
-        format!("--size={}m", data.mib),
+        // Each thread reads a part of its own, or readers in sequence would
+        // read the same blocks.
+        format!("--size={}m", data.mib / job.threads.max(1)),
+        format!("--offset_increment={}m", data.mib / job.threads.max(1)),
+        format!("--numjobs={}", job.threads),
         "--time_based".to_owned(),
         // Ended by a signal; this is only for the case that nobody sends one.
         "--runtime=600".to_owned(),
@@ -132,11 +134,15 @@ pub fn arguments(job: &Job, data: &DataFile, log_prefix: &Path) -> Vec<String> {
     arguments
 }
 
-/// What fio's request log says about a window.
+/// What fio's request logs, one of each thread, say about a window.
 ///
 /// # Errors
-/// The log cannot be read or is not one.
-pub fn read_log(log: impl BufRead, window: Window, block_kib: u32) -> anyhow::Result<Io> {
+/// A log cannot be read or is not one.
+pub fn read_logs(
+    logs: impl IntoIterator<Item = impl BufRead>,
+    window: Window,
+    block_kib: u32,
+) -> anyhow::Result<Io> {
     let from_ms = window.from.0.div_ceil(1_000_000);
     let to_ms = window.to.0 / 1_000_000;
     anyhow::ensure!(
@@ -144,7 +150,7 @@ pub fn read_log(log: impl BufRead, window: Window, block_kib: u32) -> anyhow::Re
         "the window is shorter than fio's clock can tell"
     );
     let mut latencies: Vec<Ns> = Vec::new();
-    for line in log.lines() {
+    for line in logs.into_iter().flat_map(BufRead::lines) {
         let line = line.context("cannot read fio's log")?;
         // time (ms), latency (ns), direction, block size, offset
         let mut fields = line.split(',').map(|field| field.trim().parse::<u64>());
@@ -160,6 +166,7 @@ pub fn read_log(log: impl BufRead, window: Window, block_kib: u32) -> anyhow::Re
         ops_per_s,
         bytes_per_s: ops_per_s * f64::from(block_kib) * 1024.0,
         latency: percentiles(latencies.into_iter())?,
+        series: None,
     })
 }
 
@@ -201,7 +208,10 @@ mod tests {
             from: Time(99 * MS + 1),
             to: Time(200 * MS),
         };
-        let io = read_log(log.as_bytes(), window, 4).unwrap();
+        let other = "150, 5000, 0, 4096, 0\n";
+        let io = read_logs([log.as_bytes()], window, 4).unwrap();
+        let both = read_logs([log.as_bytes(), other.as_bytes()], window, 4).unwrap();
+        assert!((both.ops_per_s - 30.0).abs() < 1e-9, "{both:?}");
         assert!((io.ops_per_s - 20.0).abs() < 1e-9, "{io:?}");
         assert!((io.bytes_per_s - 20.0 * 4096.0).abs() < 1e-6);
         assert!(
@@ -216,7 +226,7 @@ mod tests {
             from: Time(0),
             to: Time(MS * 10),
         };
-        let error = read_log("fio: broken\n".as_bytes(), window, 4).unwrap_err();
+        let error = read_logs(["fio: broken\n".as_bytes()], window, 4).unwrap_err();
         assert!(error.to_string().contains("fio: broken"), "{error}");
     }
 

@@ -9,16 +9,23 @@
 //! Protocol: one line of JSON with the thread ids when the load runs
 //! ([`Ready`]); then it waits for one line with two numbers, `FROM TO` in
 //! nanoseconds, prints one line of JSON for that window and ends. End of input
-//! ends it at once, so a load cannot outlive whoever started it.
+//! ends it at once, so a load cannot outlive whoever started it. A load that
+//! changes within the window is told before by a line `open FROM` when that
+//! begins.
 
 pub mod compute;
+pub mod count;
 pub mod fio;
+pub mod fsync;
 pub mod pulse;
 
 use std::io;
 use std::io::BufRead;
 use std::io::Write;
 use std::sync::Arc;
+use std::sync::Condvar;
+use std::sync::Mutex;
+use std::sync::PoisonError;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering;
@@ -88,15 +95,24 @@ pub fn now() -> Time {
     Time(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
 }
 
+/// The line that says when the window opens.
+#[must_use]
+pub fn open_line(from: Time) -> String {
+    format!("open {}\n", from.0)
+}
+
 /// What the threads of a load share with the thread that talks.
 #[derive(Debug, Default)]
 pub(crate) struct Control {
     stop: AtomicBool,
     running: AtomicU32,
+    /// When the window opens, once that is known.
+    open: Mutex<Option<Time>>,
+    changed: Condvar,
 }
 
 impl Control {
-    /// A thread has begun its work.
+    /// A thread has begun its work, or waits for its time to begin.
     pub(crate) fn has_started(&self) {
         self.running.fetch_add(1, Ordering::Release);
     }
@@ -104,6 +120,43 @@ impl Control {
     /// Should the threads end?
     pub(crate) fn stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
+    }
+
+    /// The threads should end.
+    fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+        // Taken, so that no waiter is between its look and its wait.
+        drop(self.open.lock().unwrap_or_else(PoisonError::into_inner));
+        self.changed.notify_all();
+    }
+
+    /// The window opens then.
+    fn opens(&self, from: Time) {
+        *self.open.lock().unwrap_or_else(PoisonError::into_inner) = Some(from);
+        self.changed.notify_all();
+    }
+
+    /// Waits until so long after the window has opened; false if the load ends
+    /// before that.
+    pub(crate) fn wait_for_arrival(&self, after: Ns) -> bool {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if self.stopped() {
+                return false;
+            }
+            let left = open.map(|from| (from + after).since(now()));
+            open = match left {
+                Some(Ns::ZERO) => return true,
+                Some(left) => {
+                    let waited = self.changed.wait_timeout(open, left.to_std());
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+                None => self
+                    .changed
+                    .wait(open)
+                    .unwrap_or_else(PoisonError::into_inner),
+            };
+        }
     }
 }
 
@@ -122,7 +175,7 @@ pub(crate) fn serve<R>(
     let tids: Vec<u32> = tids.iter().take(workers.len()).collect();
     if tids.len() < workers.len() {
         // A thread ended before it could say its id: its error says why.
-        control.stop.store(true, Ordering::Relaxed);
+        control.stop();
         for worker in workers {
             join(worker)?;
         }
@@ -136,6 +189,7 @@ pub(crate) fn serve<R>(
     let start = now();
     let window = match seconds {
         Some(seconds) => {
+            control.opens(start);
             std::thread::sleep(Duration::from_secs_f64(seconds));
             Some(Window {
                 from: start,
@@ -144,22 +198,35 @@ pub(crate) fn serve<R>(
         }
         None => {
             say(&Ready { tids })?;
-            let mut line = String::new();
-            io::stdin()
-                .lock()
-                .read_line(&mut line)
-                .context("cannot read the window from standard input")?;
-            if line.is_empty() {
-                None
-            } else {
-                Some(Window::from_line(&line)?)
-            }
+            asked_window(control)?
         }
     };
-    control.stop.store(true, Ordering::Relaxed);
+    control.stop();
     let records: anyhow::Result<Vec<R>> = workers.into_iter().map(join).collect();
     let records = records?;
     Ok(window.map(|window| (window, records)))
+}
+
+/// Waits for the window on standard input; `None` at the end of the input.
+fn asked_window(control: &Control) -> anyhow::Result<Option<Window>> {
+    loop {
+        let mut line = String::new();
+        io::stdin()
+            .lock()
+            .read_line(&mut line)
+            .context("cannot read the window from standard input")?;
+        if line.is_empty() {
+            return Ok(None);
+        }
+        let Some(from) = line.strip_prefix("open ") else {
+            return Window::from_line(&line).map(Some);
+        };
+        let from = from
+            .trim()
+            .parse()
+            .with_context(|| format!("`{}` is not `open FROM`", line.trim()))?;
+        control.opens(Time(from));
+    }
 }
 
 fn join<R>(worker: Worker<R>) -> anyhow::Result<R> {
@@ -191,6 +258,23 @@ mod tests {
         assert_eq!(Window::from_line(&window.to_line()).unwrap(), window);
         assert_eq!(window.length(), Ns(4));
         assert!(window.contains(Time(5)) && !window.contains(Time(9)));
+    }
+
+    #[test]
+    fn who_arrives_waits_for_the_window_and_not_beyond_the_end() {
+        let control = Control::default();
+        std::thread::scope(|scope| {
+            let (late, never) = (
+                scope.spawn(|| control.wait_for_arrival(Ns::from_ms(20)).then(now)),
+                scope.spawn(|| control.wait_for_arrival(Ns::from_secs(3600))),
+            );
+            let from = now() + Ns::from_ms(5);
+            control.opens(from);
+            let came = late.join().unwrap().unwrap();
+            assert!(came.since(from) >= Ns::from_ms(20), "{came:?}");
+            control.stop();
+            assert!(!never.join().unwrap());
+        });
     }
 
     #[test]

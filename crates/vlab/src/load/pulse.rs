@@ -15,27 +15,33 @@
 //! requests are in flight), so that whatever looks for I/O-bound tasks finds it
 //! as it finds a reader of a disk.
 //!
+//! A thread may compute for a while after each request: that is work of a known
+//! amount and not of a known time, or a frozen CPU would do it for us. Threads
+//! may arrive within the window, as clients do.
+//!
 //! # Limits
 //! No data, no block layer, no device that is busy with other requests: the
 //! device time is exact, and a queue depth of 8 gives eight times the rate. The
 //! kernel ignores timer slack for these timers, so none is set.
 
+use std::hint::black_box;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::mpsc;
 
 use anyhow::Context;
 use clap::Args;
-use hdrhistogram::Histogram;
 use io_uring::IoUring;
 use io_uring::opcode;
 use io_uring::types::Timespec;
-use serde::Deserialize;
-use serde::Serialize;
 use units::Ns;
 use units::Time;
 
 use super::Control;
 use super::Worker;
+use super::compute;
+use super::count::Counted;
+use super::count::Done;
 use super::now;
 use super::say;
 use super::serve;
@@ -55,27 +61,40 @@ pub struct PulseArgs {
     /// Threads, each with its own queue.
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub threads: u32,
+    /// Microseconds of computation after each request.
+    #[arg(long, default_value_t = 0, value_name = "US", value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    pub cpu_us: u32,
+    /// More threads, so many milliseconds after the window has opened; again and again.
+    #[arg(long = "arrive", value_name = "MS:THREADS")]
+    pub arrivals: Vec<Arriving>,
+    /// Count also in pieces of the window so many milliseconds long.
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub series_ms: Option<u32>,
     /// Run for so many seconds and print the result, instead of waiting for a window on standard input.
     #[arg(long, value_name = "S")]
     pub seconds: Option<f64>,
 }
 
-/// Requests done in a window.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct PulseReport {
-    /// Requests completed per second, all threads together.
-    pub ops_per_s: f64,
-    /// From just before the submission until the thread saw the completion.
-    pub latency: experiment::result::Latency,
+/// Threads that come later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arriving {
+    /// So many milliseconds after the window has opened.
+    at_ms: u32,
+    threads: u32,
 }
 
-/// One completed request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Done {
-    /// When the thread saw it.
-    pub(crate) at: Time,
-    /// Since its submission.
-    pub(crate) latency: Ns,
+impl FromStr for Arriving {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let both = text
+            .split_once(':')
+            .and_then(|(at, threads)| Some((at.parse().ok()?, threads.parse().ok()?)));
+        match both {
+            Some((at_ms, threads @ 1..=64)) => Ok(Self { at_ms, threads }),
+            _ => Err(format!("`{text}` is not MS:THREADS, for instance 500:4")),
+        }
+    }
 }
 
 /// Runs the load.
@@ -86,12 +105,21 @@ pub fn run(args: &PulseArgs) -> anyhow::Result<()> {
     let control = Arc::new(Control::default());
     let (tell, tids) = mpsc::channel();
     let mut workers: Vec<Worker<Vec<Done>>> = Vec::new();
-    for nth in 0..args.threads {
+    let work = Work {
+        depth: args.queue_depth,
+        device: Ns::from_us(u64::from(args.device_us)),
+        steps: steps_of(Ns::from_us(u64::from(args.cpu_us))),
+    };
+    let at_once = std::iter::repeat_n(None, args.threads as usize);
+    let later = args.arrivals.iter().flat_map(|arriving| {
+        let at = Ns::from_ms(u64::from(arriving.at_ms));
+        std::iter::repeat_n(Some(at), arriving.threads as usize)
+    });
+    for (nth, arrives) in at_once.chain(later).enumerate() {
         let (control, tell) = (Arc::clone(&control), tell.clone());
-        let (depth, device) = (args.queue_depth, Ns::from_us(u64::from(args.device_us)));
         let worker = std::thread::Builder::new()
             .name(format!("pulse-{nth}"))
-            .spawn(move || work(depth, device, &control, &tell))
+            .spawn(move || work.run(arrives, &control, &tell))
             .context("cannot start an I/O thread")?;
         workers.push(worker);
     }
@@ -99,91 +127,113 @@ pub fn run(args: &PulseArgs) -> anyhow::Result<()> {
     let Some((window, records)) = serve(&control, &tids, workers, args.seconds)? else {
         return Ok(());
     };
-    let within: Vec<Done> = records
-        .into_iter()
-        .flatten()
-        .filter(|done| window.contains(done.at))
-        .collect();
-    say(&PulseReport {
-        ops_per_s: within.len() as f64 / window.length().as_secs_f64(),
-        latency: percentiles(within.iter().map(|done| done.latency))?,
-    })
+    let bucket = args.series_ms.map(|ms| Ns::from_ms(u64::from(ms)));
+    say(&Counted::of(records, window, bucket)?)
 }
 
-/// Latency percentiles of some requests; all zero without any.
-pub(crate) fn percentiles(
-    latencies: impl Iterator<Item = Ns>,
-) -> anyhow::Result<experiment::result::Latency> {
-    // 1 ns to 100 s with three digits: about 200 KiB.
-    let mut histogram =
-        Histogram::<u64>::new_with_bounds(1, 100_000_000_000, 3).context("histogram bounds")?;
-    for latency in latencies {
-        histogram.saturating_record(latency.0);
+/// How many steps of [`compute::steps`] take so long on this machine now: the
+/// fastest of a few tries, since the others were disturbed.
+fn steps_of(time: Ns) -> u64 {
+    const STEPS: u64 = 1 << 16;
+    if time == Ns::ZERO {
+        return 0;
     }
-    let at = |quantile| Ns(histogram.value_at_quantile(quantile));
-    Ok(experiment::result::Latency {
-        p50: at(0.5),
-        p99: at(0.99),
-        p999: at(0.999),
-        max: Ns(histogram.max()),
-    })
+    let fastest = (0..20)
+        .map(|_| {
+            let begin = now();
+            black_box(compute::steps(STEPS, 1));
+            now().since(begin).0
+        })
+        .min();
+    scaled(STEPS, fastest.unwrap_or(1), time)
 }
 
-/// One thread: `depth` timeouts in flight, each submitted again when it fires.
-fn work(
+/// Steps for this time, if so many take `took` nanoseconds.
+const fn scaled(steps: u64, took: u64, time: Ns) -> u64 {
+    let took = if took == 0 { 1 } else { took };
+    (steps as u128 * time.0 as u128 / took as u128) as u64
+}
+
+/// What each thread does.
+#[derive(Clone, Copy, Debug)]
+struct Work {
+    /// Requests in flight.
     depth: u32,
+    /// Device time of one.
     device: Ns,
-    control: &Control,
-    tell: &mpsc::Sender<u32>,
-) -> anyhow::Result<Vec<Done>> {
-    let mut ring = IoUring::new(depth.max(2).next_power_of_two())
-        .context("cannot set up io_uring; is it forbidden by sysctl kernel.io_uring_disabled or a seccomp filter?")?;
-    // The receiver is gone only if the process is about to end.
-    let _ = tell.send(
-        rustix::thread::gettid()
-            .as_raw_nonzero()
-            .get()
-            .unsigned_abs(),
-    );
-    let length = Timespec::new()
-        .sec(device.0 / 1_000_000_000)
-        .nsec((device.0 % 1_000_000_000) as u32);
-    let mut submitted = vec![Time::ZERO; depth as usize];
-    let mut records: Vec<Done> = Vec::with_capacity(RECORDS);
-    let mut idle: Vec<u64> = (0..u64::from(depth)).collect();
-    control.has_started();
-    while !control.stopped() {
-        let begin = now();
-        for slot in idle.drain(..) {
-            let entry = opcode::Timeout::new(&length).build().user_data(slot);
-            // SAFETY: the entry points to `length`, which lives until this
-            // function returns; the kernel copies it during submission.
-            unsafe { ring.submission().push(&entry) }.context("the submission queue is full")?;
-            submitted[slot as usize] = begin;
+    /// Steps of computation after each.
+    steps: u64,
+}
+
+impl Work {
+    /// Timeouts in flight, each submitted again when it has fired, from the
+    /// start or from its arrival on.
+    fn run(
+        self,
+        arrives: Option<Ns>,
+        control: &Control,
+        tell: &mpsc::Sender<u32>,
+    ) -> anyhow::Result<Vec<Done>> {
+        let depth = self.depth;
+        let mut ring = IoUring::new(depth.max(2).next_power_of_two())
+            .context("cannot set up io_uring; is it forbidden by sysctl kernel.io_uring_disabled or a seccomp filter?")?;
+        // The receiver is gone only if the process is about to end.
+        let _ = tell.send(
+            rustix::thread::gettid()
+                .as_raw_nonzero()
+                .get()
+                .unsigned_abs(),
+        );
+        let length = Timespec::new()
+            .sec(self.device.0 / 1_000_000_000)
+            .nsec((self.device.0 % 1_000_000_000) as u32);
+        let mut submitted = vec![Time::ZERO; depth as usize];
+        let mut records: Vec<Done> = Vec::with_capacity(RECORDS);
+        let mut idle: Vec<u64> = (0..u64::from(depth)).collect();
+        let mut x = 1;
+        control.has_started();
+        if let Some(after) = arrives
+            && !control.wait_for_arrival(after)
+        {
+            return Ok(records);
         }
-        match ring.submit_and_wait(1) {
-            Ok(_) => {}
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error).context("io_uring_enter failed"),
+        while !control.stopped() {
+            let begin = now();
+            for slot in idle.drain(..) {
+                let entry = opcode::Timeout::new(&length).build().user_data(slot);
+                // SAFETY: the entry points to `length`, which lives until this
+                // function returns; the kernel copies it during submission.
+                unsafe { ring.submission().push(&entry) }
+                    .context("the submission queue is full")?;
+                submitted[slot as usize] = begin;
+            }
+            match ring.submit_and_wait(1) {
+                Ok(_) => {}
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error).context("io_uring_enter failed"),
+            }
+            let at = now();
+            for completion in ring.completion() {
+                // A timeout that fires has this result; any other is a refusal.
+                let fired = completion.result() == -libc::ETIME;
+                anyhow::ensure!(
+                    fired,
+                    "the kernel refused a timeout request: {}",
+                    completion.result()
+                );
+                let slot = completion.user_data();
+                records.push(Done {
+                    at,
+                    latency: at.since(submitted[slot as usize]),
+                });
+                idle.push(slot);
+            }
+            for _ in &idle {
+                x = compute::steps(self.steps, x);
+            }
         }
-        let at = now();
-        for completion in ring.completion() {
-            // A timeout that fires has this result; any other is a refusal.
-            let fired = completion.result() == -libc::ETIME;
-            anyhow::ensure!(
-                fired,
-                "the kernel refused a timeout request: {}",
-                completion.result()
-            );
-            let slot = completion.user_data();
-            records.push(Done {
-                at,
-                latency: at.since(submitted[slot as usize]),
-            });
-            idle.push(slot);
-        }
+        Ok(records)
     }
-    Ok(records)
 }
 
 #[cfg(test)]
@@ -191,15 +241,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_of_known_latencies() {
-        let latency = percentiles((1..=1000).map(Ns::from_us)).unwrap();
-        let close = |got: Ns, us: u64| got.abs_diff(Ns::from_us(us)).0 < us * 2;
-        assert!(close(latency.p50, 500), "{latency:?}");
-        assert!(close(latency.p99, 990), "{latency:?}");
-        assert!(close(latency.max, 1000), "{latency:?}");
+    fn arrivals_are_milliseconds_and_threads() {
+        let arriving: Arriving = "500:4".parse().unwrap();
+        assert_eq!((arriving.at_ms, arriving.threads), (500, 4));
+        for bad in ["", "500", "500:0", "500:65", "x:1", "1:2:3"] {
+            assert!(
+                bad.parse::<Arriving>().unwrap_err().contains("MS:THREADS"),
+                "{bad}"
+            );
+        }
+    }
+
+    #[test]
+    fn computation_is_as_long_as_asked() {
+        assert_eq!(steps_of(Ns::ZERO), 0);
+        assert!(steps_of(Ns::from_ms(1)) > 0);
+        assert_eq!(scaled(65_536, 60_000, Ns::from_us(120)), 131_072);
         assert_eq!(
-            percentiles(std::iter::empty()).unwrap(),
-            experiment::result::Latency::default()
+            scaled(65_536, 0, Ns(1)),
+            65_536,
+            "a clock that stands still"
         );
     }
 }

@@ -42,7 +42,10 @@ pub(super) fn set_priorities(kind: &ArmKind, tids: &[u32]) -> anyhow::Result<()>
     match kind {
         ArmKind::Fifo => tids.iter().try_for_each(|tid| fifo(*tid)),
         ArmKind::Nice => tids.iter().try_for_each(|tid| nice(*tid)),
-        ArmKind::Vanilla | ArmKind::Vmigrater { .. } | ArmKind::Command { .. } => Ok(()),
+        ArmKind::Vanilla
+        | ArmKind::Vmigrater { .. }
+        | ArmKind::Xballoon { .. }
+        | ArmKind::Command { .. } => Ok(()),
     }
 }
 
@@ -82,26 +85,41 @@ impl Running {
         context: Setting<'_>,
         interrupt: &Interrupt,
     ) -> anyhow::Result<Self> {
+        let plain = Options {
+            program: context.vmigrater,
+            dry_run: false,
+            mode: None,
+            profile: None,
+            without: &[],
+            config: None,
+            steal_map_id,
+            scratch: context.scratch,
+        };
+        let daemon = |options: Options<'_>| {
+            Ok(Self::Daemon(
+                Box::new(Daemon::start(&options, interrupt)?),
+                None,
+            ))
+        };
         match &arm.kind {
             ArmKind::Vanilla | ArmKind::Fifo | ArmKind::Nice => Ok(Self::Nothing),
             ArmKind::Vmigrater {
                 dry_run,
                 profile,
+                without,
                 config,
-            } => {
-                let options = Options {
-                    program: context.vmigrater,
-                    dry_run: *dry_run,
-                    profile: profile.as_deref(),
-                    config: config.as_deref(),
-                    steal_map_id,
-                    scratch: context.scratch,
-                };
-                Ok(Self::Daemon(
-                    Box::new(Daemon::start(&options, interrupt)?),
-                    None,
-                ))
-            }
+            } => daemon(Options {
+                dry_run: *dry_run,
+                profile: profile.as_deref(),
+                without,
+                config: config.as_deref(),
+                ..plain
+            }),
+            ArmKind::Xballoon { config } => daemon(Options {
+                mode: Some("xballoon"),
+                config: config.as_deref(),
+                ..plain
+            }),
             ArmKind::Command { command } => {
                 let list: Vec<String> = tids.iter().map(u32::to_string).collect();
                 let mut words = command
@@ -109,7 +127,7 @@ impl Running {
                     .map(|word| word.replace("{tids}", &list.join(",")));
                 let program = words.next().context("the arm's command is empty")?;
                 let arguments: Vec<String> = words.collect();
-                Ok(Self::Command(Process::spawn(
+                Ok(Self::Command(Process::spawn_silent(
                     &arm.name,
                     program.as_ref(),
                     &arguments,
@@ -121,8 +139,10 @@ impl Running {
 
     /// The window is about to open.
     pub(super) fn window_opens(&mut self) -> anyhow::Result<()> {
-        if let Self::Daemon(daemon, first) = self {
-            *first = Some(Box::new(daemon.read()?));
+        match self {
+            Self::Daemon(daemon, first) => *first = Some(Box::new(daemon.read()?)),
+            Self::Command(process) => has_not_failed(process, "before the window")?,
+            Self::Nothing => {}
         }
         Ok(())
     }
@@ -132,12 +152,7 @@ impl Running {
         match self {
             Self::Daemon(daemon, Some(first)) => Ok(Some(first.until(&daemon.read()?, at))),
             Self::Command(process) => {
-                let ended = process.has_ended()?;
-                anyhow::ensure!(
-                    ended.is_none_or(|status| status.success()),
-                    "the arm's command failed within the window{}",
-                    process.last_words()
-                );
+                has_not_failed(process, "within the window")?;
                 Ok(None)
             }
             Self::Nothing | Self::Daemon(_, None) => Ok(None),
@@ -150,7 +165,25 @@ impl Running {
             Self::Nothing => Ok(()),
             Self::Daemon(daemon, _) => daemon.end(interrupt),
             // A command that is ended by our signal has not failed.
-            Self::Command(process) => process.end(interrupt).map(drop),
+            Self::Command(process) => process.end_group(interrupt),
         }
     }
+}
+
+/// A command may be done when it has set what it is there to set; it may not
+/// have failed.
+fn has_not_failed(process: &Process, when: &str) -> anyhow::Result<()> {
+    let Some(status) = process.has_ended_in_place()? else {
+        return Ok(());
+    };
+    let how = match (status.exit_status(), status.terminating_signal()) {
+        (Some(0), _) => return Ok(()),
+        (Some(code), _) => format!("with exit code {code}"),
+        (None, Some(signal)) => format!("by signal {signal}"),
+        (None, None) => String::new(),
+    };
+    anyhow::bail!(
+        "the arm's command failed {when} {how}{}",
+        process.last_words()
+    )
 }

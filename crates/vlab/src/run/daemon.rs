@@ -11,6 +11,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use experiment::result::Daemon as Figures;
+use experiment::scenario::Part;
 use rustix::process::Signal;
 use serde::Deserialize;
 use units::Ns;
@@ -55,8 +56,12 @@ pub(super) struct Options<'a> {
     pub(super) program: &'a Path,
     /// Decide, but move nothing.
     pub(super) dry_run: bool,
+    /// `--mode`.
+    pub(super) mode: Option<&'a str>,
     /// `--profile`.
     pub(super) profile: Option<&'a str>,
+    /// `--without`.
+    pub(super) without: &'a [Part],
     /// Text of the configuration file.
     pub(super) config: Option<&'a str>,
     /// The map that stands in for the steal page.
@@ -92,6 +97,13 @@ impl Daemon {
         ];
         if options.dry_run {
             arguments.push("--dry-run".to_owned());
+        }
+        if let Some(mode) = options.mode {
+            arguments.push(format!("--mode={mode}"));
+        }
+        if !options.without.is_empty() {
+            let names: Vec<&str> = options.without.iter().map(|part| part.name()).collect();
+            arguments.push(format!("--without={}", names.join(",")));
         }
         if let Some(profile) = options.profile {
             arguments.push(format!("--profile={profile}"));

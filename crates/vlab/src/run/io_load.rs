@@ -15,20 +15,26 @@ use experiment::scenario::LoadKind;
 use rustix::process::Signal;
 use units::CpuSet;
 use units::Ns;
+use units::Time;
 
 use super::interrupt::Interrupt;
 use super::process::Process;
 use crate::load::Ready;
 use crate::load::Window;
 use crate::load::compute::ComputeReport;
+use crate::load::count::Counted;
 use crate::load::fio;
 use crate::load::fio::DataFile;
 use crate::load::fio::Job;
 use crate::load::now;
-use crate::load::pulse::PulseReport;
+use crate::load::open_line;
 
 /// How long a load may take to start or to answer; nothing is frozen then.
 const PATIENCE: Ns = Ns::from_secs(20);
+
+/// Pieces in which a load that changes is counted: a few cycles of the sharing
+/// long, so that a piece does not show where in its cycle it fell.
+const SERIES: Ns = Ns::from_ms(100);
 
 /// The files that disk loads read, made when first needed.
 #[derive(Debug)]
@@ -67,21 +73,27 @@ impl DataFiles {
 pub(super) enum IoLoad {
     /// None at all.
     Idle,
-    /// `vlab load pulse`.
-    Pulse {
+    /// `vlab load pulse` or `vlab load fsync`.
+    Own {
         /// The process.
         process: Process,
-        /// Its I/O threads.
+        /// Its I/O threads, those that are yet to arrive too.
         tids: Vec<u32>,
+        /// For bytes per second; 0 if it moves none.
+        block_kib: u32,
+        /// Does it change within the window?
+        changes: bool,
     },
     /// fio.
     Fio {
         /// The process.
         process: Process,
-        /// Its I/O thread.
+        /// Its I/O threads.
         tids: Vec<u32>,
-        /// Where it writes its log when it ends.
-        log: PathBuf,
+        /// How many there will be.
+        threads: usize,
+        /// Where they write their logs when it ends.
+        logs: Vec<PathBuf>,
         /// For bytes per second.
         block_kib: u32,
     },
@@ -101,22 +113,58 @@ impl IoLoad {
                 queue_depth,
                 device,
                 threads,
+                cpu,
+                arrivals,
             } => {
-                let arguments = [
+                let mut arguments = vec![
                     "load".to_owned(),
                     "pulse".to_owned(),
                     format!("--queue-depth={queue_depth}"),
                     format!("--device-us={}", device.0 / 1000),
                     format!("--threads={threads}"),
+                    format!("--cpu-us={}", cpu.0 / 1000),
                 ];
+                arguments.extend(arrivals.iter().map(|arrival| {
+                    format!("--arrive={}:{}", arrival.at.0 / 1_000_000, arrival.threads)
+                }));
+                if !arrivals.is_empty() {
+                    arguments.push(format!("--series-ms={}", SERIES.0 / 1_000_000));
+                }
                 let (process, tids) = start_own("the pulse load", &arguments, interrupt)?;
-                Ok(Self::Pulse { process, tids })
+                Ok(Self::Own {
+                    process,
+                    tids,
+                    block_kib: 0,
+                    changes: !arrivals.is_empty(),
+                })
+            }
+            LoadKind::Fsync {
+                block_kib,
+                file_mib,
+                threads,
+            } => {
+                let arguments = [
+                    "load".to_owned(),
+                    "fsync".to_owned(),
+                    format!("--block-kib={block_kib}"),
+                    format!("--file-mib={file_mib}"),
+                    format!("--threads={threads}"),
+                    format!("--dir={}", files.dir.display()),
+                ];
+                let (process, tids) = start_own("the fsync load", &arguments, interrupt)?;
+                Ok(Self::Own {
+                    process,
+                    tids,
+                    block_kib: *block_kib,
+                    changes: false,
+                })
             }
             LoadKind::Disk {
                 pattern,
                 queue_depth,
                 block_kib,
                 file_mib,
+                threads,
                 burst,
             } => {
                 let data = files
@@ -124,13 +172,18 @@ impl IoLoad {
                     .get(file_mib)
                     .context("no test data for this load")?;
                 let prefix = scratch.join("fio");
-                let log = scratch.join("fio_lat.1.log");
-                // A phase that failed may have left one.
-                let _ = fs::remove_file(&log);
+                let logs: Vec<PathBuf> = (1..=*threads)
+                    .map(|nth| scratch.join(format!("fio_lat.{nth}.log")))
+                    .collect();
+                for log in &logs {
+                    // A phase that failed may have left one.
+                    let _ = fs::remove_file(log);
+                }
                 let job = Job {
                     pattern: *pattern,
                     queue_depth: *queue_depth,
                     block_kib: *block_kib,
+                    threads: *threads,
                     burst: *burst,
                 };
                 let arguments = fio::arguments(&job, data, &prefix);
@@ -140,7 +193,8 @@ impl IoLoad {
                 let mut load = Self::Fio {
                     process,
                     tids: Vec::new(),
-                    log,
+                    threads: *threads as usize,
+                    logs,
                     block_kib: *block_kib,
                 };
                 load.wait_for_reads(interrupt)?;
@@ -153,14 +207,32 @@ impl IoLoad {
     pub(super) fn tids(&self) -> &[u32] {
         match self {
             Self::Idle => &[],
-            Self::Pulse { tids, .. } | Self::Fio { tids, .. } => tids,
+            Self::Own { tids, .. } | Self::Fio { tids, .. } => tids,
         }
     }
 
-    /// Waits until one of fio's threads has read from the disk: that one is its
-    /// I/O thread (the leader only starts the others).
+    /// The window opens: a load that changes within it counts from here.
+    pub(super) fn window_opens(&mut self, from: Time) -> anyhow::Result<()> {
+        match self {
+            Self::Own {
+                process,
+                changes: true,
+                ..
+            } => process.write_line(&open_line(from)),
+            Self::Idle | Self::Own { .. } | Self::Fio { .. } => Ok(()),
+        }
+    }
+
+    /// Waits until fio's threads have read from the disk: those are its I/O
+    /// threads (the leader only starts them).
     fn wait_for_reads(&mut self, interrupt: &Interrupt) -> anyhow::Result<()> {
-        let Self::Fio { process, tids, .. } = self else {
+        let Self::Fio {
+            process,
+            tids,
+            threads,
+            ..
+        } = self
+        else {
             return Ok(());
         };
         let give_up = now() + PATIENCE;
@@ -169,7 +241,7 @@ impl IoLoad {
                 anyhow::bail!("fio ended at once ({status}){}", process.last_words());
             }
             *tids = readers(process.pid());
-            if !tids.is_empty() {
+            if tids.len() >= *threads {
                 return Ok(());
             }
             interrupt.sleep(Ns::from_ms(5))?;
@@ -185,17 +257,22 @@ impl IoLoad {
     ) -> anyhow::Result<Option<Io>> {
         match self {
             Self::Idle => Ok(None),
-            Self::Pulse { mut process, .. } => {
-                let report: PulseReport = ask_own(&mut process, window, interrupt)?;
+            Self::Own {
+                mut process,
+                block_kib,
+                ..
+            } => {
+                let counted: Counted = ask_own(&mut process, window, interrupt)?;
                 Ok(Some(Io {
-                    ops_per_s: report.ops_per_s,
-                    bytes_per_s: 0.0,
-                    latency: report.latency,
+                    ops_per_s: counted.ops_per_s,
+                    bytes_per_s: counted.ops_per_s * f64::from(block_kib) * 1024.0,
+                    latency: counted.latency,
+                    series: counted.series,
                 }))
             }
             Self::Fio {
                 mut process,
-                log,
+                logs,
                 block_kib,
                 ..
             } => {
@@ -203,9 +280,15 @@ impl IoLoad {
                 let output = process.read_to_end(interrupt, now() + PATIENCE)?;
                 fio::check_output(&output)
                     .with_context(|| format!("fio failed{}", process.last_words()))?;
-                let file = fs::File::open(&log).context("fio wrote no log")?;
-                let io = fio::read_log(BufReader::new(file), window, block_kib)?;
-                fs::remove_file(&log).context("cannot remove fio's log")?;
+                let files: Vec<BufReader<fs::File>> = logs
+                    .iter()
+                    .map(|log| fs::File::open(log).map(BufReader::new))
+                    .collect::<Result<_, _>>()
+                    .context("fio wrote no log")?;
+                let io = fio::read_logs(files, window, block_kib)?;
+                for log in &logs {
+                    fs::remove_file(log).context("cannot remove fio's log")?;
+                }
                 Ok(Some(io))
             }
         }

@@ -160,7 +160,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<String> {
     let environment = environment::describe(
         disk.as_ref().map(|under| under.disk.clone()),
         schedule::needs_daemon(&scenario).then_some(vmigrater.as_path()),
-        needs_disk,
+        schedule::needs_fio(&scenario),
     );
     let mut bench = Bench {
         scenario: &scenario,

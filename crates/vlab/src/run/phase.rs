@@ -7,7 +7,6 @@ use anyhow::Context;
 use experiment::result::Host;
 use experiment::result::Phase;
 use experiment::scenario::ArmKind;
-use experiment::scenario::LoadKind;
 use experiment::scenario::Scenario;
 use freezer::Freezer;
 use freezer::Plan;
@@ -28,6 +27,7 @@ use super::interrupt::Interrupt;
 use super::io_load::ComputeLoad;
 use super::io_load::DataFiles;
 use super::io_load::IoLoad;
+use super::schedule;
 use super::schedule::Step;
 use crate::load::Window;
 use crate::load::now;
@@ -97,7 +97,7 @@ impl Bench<'_> {
                 )
             })
             .transpose()?;
-        let io = match step.load {
+        let mut io = match step.load {
             Some(load) => IoLoad::start(load, &self.files, self.scratch, self.interrupt)?,
             None => IoLoad::Idle,
         };
@@ -119,12 +119,11 @@ impl Bench<'_> {
             .sleep_until(warm_from + self.warmup(step.vms_per_pcpu))?;
         running.window_opens()?;
 
-        let is_disk = step
-            .load
-            .is_some_and(|load| matches!(load.kind, LoadKind::Disk { .. }));
+        let is_disk = step.load.is_some_and(|load| schedule::on_disk(&load.kind));
         let disk = self.disk.as_ref().filter(|_| is_disk);
         let before = disk.map(DiskUnder::completions).transpose()?;
         let from = now();
+        io.window_opens(from)?;
         self.interrupt
             .sleep_until(from + self.scenario.measure.window)?;
         let window = Window { from, to: now() };
@@ -190,10 +189,7 @@ impl Bench<'_> {
         let Some(arm) = step.arm else {
             return Ok((Running::Nothing, None, now()));
         };
-        let has_program = matches!(
-            arm.kind,
-            ArmKind::Vmigrater { .. } | ArmKind::Command { .. }
-        );
+        let has_program = arm.kind.is_daemon() || matches!(arm.kind, ArmKind::Command { .. });
         let lead = if has_program {
             self.lead.unwrap_or(FIRST_LEAD)
         } else {

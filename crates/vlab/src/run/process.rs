@@ -20,6 +20,9 @@ use std::process::Stdio;
 use anyhow::Context;
 use rustix::process::Pid;
 use rustix::process::Signal;
+use rustix::process::WaitId;
+use rustix::process::WaitIdOptions;
+use rustix::process::WaitIdStatus;
 use units::Ns;
 use units::Time;
 
@@ -53,14 +56,37 @@ impl Process {
         arguments: &[String],
         end: Signal,
     ) -> anyhow::Result<Self> {
+        Self::start(name, program, arguments, end, Talk::Protocol)
+    }
+
+    /// The same for a program that nobody talks to: it reads nothing, and
+    /// whatever it prints is only for our error messages.
+    pub(super) fn spawn_silent(
+        name: &str,
+        program: &std::ffi::OsStr,
+        arguments: &[String],
+        end: Signal,
+    ) -> anyhow::Result<Self> {
+        Self::start(name, program, arguments, end, Talk::Nobody)
+    }
+
+    fn start(
+        name: &str,
+        program: &std::ffi::OsStr,
+        arguments: &[String],
+        end: Signal,
+        talk: Talk,
+    ) -> anyhow::Result<Self> {
         let errors = unnamed_file().context("cannot make a file for a child's messages")?;
         let mut command = Command::new(program);
         command
             .args(arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
             .stderr(errors.try_clone()?)
             .process_group(0);
+        match talk {
+            Talk::Protocol => command.stdin(Stdio::piped()).stdout(Stdio::piped()),
+            Talk::Nobody => command.stdin(Stdio::null()).stdout(errors.try_clone()?),
+        };
         // SAFETY: between fork and exec only one system call is made, which
         // allocates nothing and takes no lock.
         unsafe {
@@ -92,6 +118,16 @@ impl Process {
         let status = self.child.try_wait()?;
         self.reaped |= status.is_some();
         Ok(status)
+    }
+
+    /// Has it ended by itself? It stays a zombie, so that its group's id remains
+    /// its own.
+    pub(super) fn has_ended_in_place(&self) -> io::Result<Option<WaitIdStatus>> {
+        if self.reaped {
+            return Ok(None);
+        }
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        Ok(rustix::process::waitid(WaitId::Pid(self.group), options)?)
     }
 
     /// Sends it a line.
@@ -176,6 +212,38 @@ impl Process {
         }
     }
 
+    /// Asks its whole group to end, waits until the last of it has, and kills
+    /// what is left when patience is over: a command may have started others.
+    pub(super) fn end_group(self, interrupt: &Interrupt) -> anyhow::Result<()> {
+        self.end_group_within(interrupt, PATIENCE)
+    }
+
+    fn end_group_within(mut self, interrupt: &Interrupt, patience: Ns) -> anyhow::Result<()> {
+        // The leader is reaped last: until then the group's id cannot be
+        // somebody else's.
+        let _ = rustix::process::kill_process_group(self.group, self.end);
+        let give_up = now() + patience;
+        while self.group_lives() {
+            if now() >= give_up {
+                let _ = rustix::process::kill_process_group(self.group, Signal::KILL);
+                break;
+            }
+            interrupt.sleep(Ns::from_ms(2))?;
+        }
+        self.child.wait().context("cannot wait for a child")?;
+        self.reaped = true;
+        Ok(())
+    }
+
+    /// Is anybody in its group who has not ended?
+    fn group_lives(&self) -> bool {
+        let group = self.group.as_raw_nonzero().get();
+        let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        processes
+            .filter_map(|entry| std::fs::read_to_string(entry.path().join("stat")).ok())
+            .any(|stat| is_alive_in(&stat, group))
+    }
+
     /// The last line of its error messages, for ours.
     pub(super) fn last_words(&self) -> String {
         let read = || -> io::Result<String> {
@@ -200,25 +268,40 @@ impl Process {
     }
 }
 
+/// Whether a child speaks the loads' protocol.
+#[derive(Clone, Copy, Debug)]
+enum Talk {
+    Protocol,
+    Nobody,
+}
+
+/// Does a line of `/proc/PID/stat` tell of a process of this group that has not
+/// ended? The name in parentheses may contain anything.
+fn is_alive_in(stat: &str, group: i32) -> bool {
+    let Some((_, rest)) = stat.rsplit_once(") ") else {
+        return false;
+    };
+    let mut fields = rest.split_whitespace();
+    let state = fields.next();
+    let its_group = fields.nth(1).and_then(|word| word.parse::<i32>().ok());
+    its_group == Some(group) && !matches!(state, Some("Z" | "X"))
+}
+
 impl Drop for Process {
     fn drop(&mut self) {
         // Politely first, since a daemon has to put things back; then the whole
         // group. A reaped leader's id may be another process's by now, so its
         // group is only touched while it is still ours.
-        if !self.reaped {
-            self.ask_to_end();
-            let give_up = now() + PATIENCE;
-            while !self.reaped && now() < give_up {
-                match self.has_ended() {
-                    Ok(Some(_)) | Err(_) => break,
-                    Ok(None) => std::thread::sleep(std::time::Duration::from_millis(2)),
-                }
-            }
+        if self.reaped {
+            return;
         }
-        if !self.reaped {
-            let _ = rustix::process::kill_process_group(self.group, Signal::KILL);
-            let _ = self.child.wait();
+        self.ask_to_end();
+        let give_up = now() + PATIENCE;
+        while now() < give_up && matches!(self.has_ended_in_place(), Ok(None)) {
+            std::thread::sleep(std::time::Duration::from_millis(2));
         }
+        let _ = rustix::process::kill_process_group(self.group, Signal::KILL);
+        let _ = self.child.wait();
     }
 }
 
@@ -226,4 +309,53 @@ impl Drop for Process {
 fn unnamed_file() -> io::Result<File> {
     let fd = rustix::fs::memfd_create("vlab-child-errors", rustix::fs::MemfdFlags::CLOEXEC)?;
     Ok(File::from(fd))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_of_a_group_are_told_from_others_and_from_the_dead() {
+        let stat = |name: &str, state: &str, group: i32| {
+            format!("77 ({name}) {state} 1 {group} 5 0 -1 4194560\n")
+        };
+        assert!(is_alive_in(&stat("a", "S", 42), 42));
+        assert!(is_alive_in(&stat("a) Z 1 7", "R", 42), 42));
+        assert!(!is_alive_in(&stat("a", "Z", 42), 42));
+        assert!(!is_alive_in(&stat("a", "S", 41), 42));
+        assert!(!is_alive_in("", 42));
+    }
+
+    #[test]
+    fn a_command_ends_with_everything_that_it_started() {
+        let interrupt = Interrupt::catch().unwrap();
+        // The leader ends by itself and leaves two behind, one of which ignores
+        // the signal.
+        let script = "sleep 100 & sh -c 'trap \"\" TERM; echo ready >&2; while :; do sleep 0.05; done' & exit 0";
+        let arguments = ["-c".to_owned(), script.to_owned()];
+        let process =
+            Process::spawn_silent("a test", "sh".as_ref(), &arguments, Signal::TERM).unwrap();
+        let group = process.pid().cast_signed();
+        let give_up = now() + PATIENCE;
+        while !process.last_words().contains("ready") {
+            assert!(now() < give_up, "it does not start");
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+        assert!(process.group_lives());
+        process
+            .end_group_within(&interrupt, Ns::from_ms(300))
+            .unwrap();
+        let gone = || {
+            !std::fs::read_dir("/proc")
+                .unwrap()
+                .flatten()
+                .filter_map(|entry| std::fs::read_to_string(entry.path().join("stat")).ok())
+                .any(|stat| is_alive_in(&stat, group))
+        };
+        while !gone() {
+            assert!(now() < give_up, "some of the group are left");
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+    }
 }

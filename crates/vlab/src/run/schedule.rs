@@ -10,7 +10,6 @@ use experiment::result::COMPUTE_ONLY;
 use experiment::result::SOLO;
 use experiment::result::SOLO_FIFO;
 use experiment::scenario::Arm;
-use experiment::scenario::ArmKind;
 use experiment::scenario::Load;
 use experiment::scenario::LoadKind;
 use experiment::scenario::Scenario;
@@ -83,14 +82,21 @@ pub(super) fn steps(scenario: &Scenario) -> Vec<Step<'_>> {
 
 /// Does any step start the daemon?
 pub(super) fn needs_daemon(scenario: &Scenario) -> bool {
-    scenario
-        .arms
-        .iter()
-        .any(|arm| matches!(arm.kind, ArmKind::Vmigrater { .. }))
+    scenario.arms.iter().any(|arm| arm.kind.is_daemon())
 }
 
-/// Does any load read a disk?
+/// Does any load use a disk?
 pub(super) fn needs_disk(scenario: &Scenario) -> bool {
+    scenario.loads.iter().any(|load| on_disk(&load.kind))
+}
+
+/// Does this load use a disk?
+pub(super) const fn on_disk(kind: &LoadKind) -> bool {
+    matches!(kind, LoadKind::Disk { .. } | LoadKind::Fsync { .. })
+}
+
+/// Does any load need fio?
+pub(super) fn needs_fio(scenario: &Scenario) -> bool {
     scenario
         .loads
         .iter()

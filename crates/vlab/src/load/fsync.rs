@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `vlab load fsync`: appends one block and waits until the disk has it.
+//!
+//! What a database's log does: a buffered write of one block, then `fsync`. The
+//! thread waits for the file system's own threads as well as for the disk, so it
+//! is another kind of waiting than a read: not always with `in_iowait` set, and
+//! its requests are submitted by others.
+//!
+//! # Limits
+//! The file is one without a name and is written round and round, so that it
+//! neither fills the disk nor stays behind; allocation of blocks is in the first
+//! round only.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc;
+
+use anyhow::Context;
+use clap::Args;
+
+use super::Control;
+use super::Worker;
+use super::count::Counted;
+use super::count::Done;
+use super::now;
+use super::say;
+use super::serve;
+
+/// Appends that are durable before the next one.
+#[derive(Args, Clone, Debug)]
+pub struct FsyncArgs {
+    /// Bytes of one append, in KiB.
+    #[arg(long, default_value_t = 4, value_name = "KIB", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub block_kib: u32,
+    /// Begin at the start of the file again after so many MiB.
+    #[arg(long, default_value_t = 256, value_name = "MIB", value_parser = clap::value_parser!(u32).range(16..=65536))]
+    pub file_mib: u32,
+    /// Threads, each with its own file.
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub threads: u32,
+    /// A directory on the disk to be written.
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub dir: PathBuf,
+    /// Run for so many seconds and print the result, instead of waiting for a window on standard input.
+    #[arg(long, value_name = "S")]
+    pub seconds: Option<f64>,
+}
+
+/// Runs the load.
+///
+/// # Errors
+/// The directory cannot be written, the disk is full, or the protocol is broken.
+pub fn run(args: &FsyncArgs) -> anyhow::Result<()> {
+    let control = Arc::new(Control::default());
+    let (tell, tids) = mpsc::channel();
+    let mut workers: Vec<Worker<Vec<Done>>> = Vec::new();
+    for nth in 0..args.threads {
+        let (control, tell, args) = (Arc::clone(&control), tell.clone(), args.clone());
+        let worker = std::thread::Builder::new()
+            .name(format!("fsync-{nth}"))
+            .spawn(move || work(&args, &control, &tell))
+            .context("cannot start an I/O thread")?;
+        workers.push(worker);
+    }
+    drop(tell);
+    let Some((window, records)) = serve(&control, &tids, workers, args.seconds)? else {
+        return Ok(());
+    };
+    say(&Counted::of(records, window, None)?)
+}
+
+/// A file without a name; the kernel removes it with its last descriptor.
+pub(crate) fn unnamed(dir: &Path) -> anyhow::Result<File> {
+    let flags =
+        rustix::fs::OFlags::TMPFILE | rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC;
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    let fd = rustix::fs::open(dir, flags, mode).with_context(|| {
+        let dir = dir.display();
+        format!("cannot make an unnamed file in {dir}; give a directory on a local disk with --dir")
+    })?;
+    Ok(File::from(fd))
+}
+
+/// One thread: write, fsync, again.
+fn work(
+    args: &FsyncArgs,
+    control: &Control,
+    tell: &mpsc::Sender<u32>,
+) -> anyhow::Result<Vec<Done>> {
+    let file = unnamed(&args.dir)?;
+    // Not zeros, which some disks do not store.
+    let block: Vec<u8> = (0..args.block_kib * 1024)
+        .map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8)
+        .collect();
+    let blocks = u64::from(args.file_mib) * 1024 / u64::from(args.block_kib);
+    // The receiver is gone only if the process is about to end.
+    let _ = tell.send(
+        rustix::thread::gettid()
+            .as_raw_nonzero()
+            .get()
+            .unsigned_abs(),
+    );
+    let mut records = Vec::new();
+    control.has_started();
+    for nth in (0..blocks.max(1)).cycle() {
+        if control.stopped() {
+            break;
+        }
+        let begin = now();
+        file.write_all_at(&block, nth * block.len() as u64)
+            .and_then(|()| file.sync_all())
+            .with_context(|| {
+                format!("cannot write in {}; is the disk full?", args.dir.display())
+            })?;
+        let at = now();
+        records.push(Done {
+            at,
+            latency: at.since(begin),
+        });
+    }
+    Ok(records)
+}
