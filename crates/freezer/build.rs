@@ -17,8 +17,8 @@ fn main() {
     let clang = env::var_os("CLANG").map_or_else(|| PathBuf::from(CLANG), PathBuf::from);
     if Command::new(&clang).arg("--version").output().is_err() {
         println!(
-            "cargo::error={} cannot be run: install it (apt-get install clang-19, from apt.llvm.org on \
-             Debian 12) or set CLANG to a clang of version 19 or later",
+            "cargo::error={} cannot be run: install it (apt-get install clang-19, in Debian from 12 on) \
+             or set CLANG to a clang of version 19 or later",
             clang.display()
         );
         return;
