@@ -9,4 +9,5 @@
 pub mod freeze;
 pub mod load;
 pub mod run;
+mod scratch;
 pub mod vm;

@@ -37,6 +37,7 @@ use self::io_load::DataFiles;
 use self::phase::Bench;
 use self::progress::Progress;
 use crate::load::now;
+use crate::scratch::Scratch;
 
 pub use self::interrupt::Interrupted;
 
@@ -144,10 +145,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<String> {
     }
 
     let interrupt = Interrupt::catch().context("cannot catch signals")?;
-    let scratch = tempfile::Builder::new()
-        .prefix("vlab-")
-        .tempdir()
-        .context("cannot make a temporary directory")?;
+    let scratch = Scratch::new().context("cannot make a temporary directory")?;
     let needs_disk = schedule::needs_disk(&scenario);
     let disk = needs_disk.then(|| DiskUnder::find(&args.dir)).flatten();
     let mut warnings = Vec::new();

@@ -33,18 +33,24 @@ use rustix::process::Signal;
 use rustix::process::kill_process_group;
 use rustix::process::pidfd_open;
 use rustix::process::set_parent_process_death_signal;
-use tempfile::TempDir;
 use thiserror::Error;
 
 use super::Image;
 use super::ToolError;
+use super::arguments::arguments;
+use super::autopsy;
 use super::command;
+use super::sharing::Sharer;
+use super::sharing::Sharing;
+use super::words::last_words;
+use super::words::parse_ctl;
+use crate::scratch::Scratch;
 
 /// The emulator and the Debian package that has it.
 const QEMU: (&str, &str) = ("qemu-system-x86_64", "qemu-system-x86");
 
-/// How much of the serial log an error repeats, in lines.
-const SERIAL_SHOWN: usize = 6;
+/// How long a guest may print after it got an NMI.
+const LAST_WORDS: Duration = Duration::from_secs(10);
 
 /// A virtio-blk disk of a guest, one queue per vCPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,7 +75,10 @@ pub struct Options {
     pub disks: Vec<Disk>,
     /// Added to the kernel's command line.
     pub append: String,
-    /// Where the serial log of a failed guest is kept; `None` drops it.
+    /// Takes the vCPUs away in turn from when the script asks for it; `None`: as
+    /// the host has it.
+    pub sharing: Option<Sharing>,
+    /// Where the logs of a guest without a result are kept; `None` drops them.
     pub keep_logs: Option<PathBuf>,
 }
 
@@ -80,6 +89,7 @@ impl Default for Options {
             memory_mib: 1024,
             disks: Vec::new(),
             append: String::new(),
+            sharing: None,
             keep_logs: None,
         }
     }
@@ -100,6 +110,8 @@ pub struct Output {
     pub script: Duration,
     /// Host time from the start of QEMU to its end.
     pub total: Duration,
+    /// How often [`Options::sharing`] took a vCPU away.
+    pub gaps: u64,
     /// Why earlier tries gave no result, oldest first; empty if the first did.
     pub failed_tries: Vec<String>,
 }
@@ -134,6 +146,14 @@ pub enum BootError {
         /// The end of the serial log and of QEMU's own messages.
         tail: String,
     },
+    /// vCPUs could not be taken away as [`Options::sharing`] says.
+    #[error("cannot take the vCPUs of guest {release} away; fix: run as root")]
+    Sharing {
+        /// Kernel release.
+        release: String,
+        /// What the system said.
+        source: io::Error,
+    },
     /// The host could not make or read the guest's files.
     #[error("cannot use {path}")]
     Io {
@@ -162,9 +182,10 @@ impl std::fmt::Display for KeptLog {
 pub struct Guest {
     child: Child,
     group: Option<Pid>,
-    dir: TempDir,
+    dir: Scratch,
     release: String,
     started: Instant,
+    sharer: Option<Sharer>,
     keep_logs: Option<PathBuf>,
 }
 
@@ -177,7 +198,7 @@ impl Guest {
     /// # Errors
     /// QEMU is missing, or the files of the guest cannot be made.
     pub fn boot(image: &Image, options: &Options) -> Result<Self, BootError> {
-        let dir = TempDir::with_prefix("vlab-guest-").map_err(io_at(Path::new("/tmp")))?;
+        let dir = Scratch::new().map_err(io_at(&std::env::temp_dir()))?;
         let stderr_path = dir.path().join("qemu");
         let stderr = File::create(&stderr_path).map_err(io_at(&stderr_path))?;
         let mut command = Command::new(QEMU.0);
@@ -195,14 +216,21 @@ impl Guest {
         let child = command
             .spawn()
             .map_err(|err| command::start_error(QEMU.0, QEMU.1, err))?;
-        Ok(Self {
+        let mut guest = Self {
             group: Some(Pid::from_child(&child)),
             child,
             dir,
             release: image.kernel().release().to_owned(),
             started: Instant::now(),
+            sharer: None,
             keep_logs: options.keep_logs.clone(),
-        })
+        };
+        if let Some(sharing) = options.sharing {
+            let (qemu, out) = (guest.child.id(), guest.dir.path().join("out"));
+            let sharer = Sharer::start(sharing, qemu, options.vcpus, out);
+            guest.sharer = Some(sharer.map_err(|source| guest.no_sharing(source))?);
+        }
+        Ok(guest)
     }
 
     /// Process group of the guest's QEMU.
@@ -216,15 +244,20 @@ impl Guest {
     /// The guest died or `deadline`, counted from its boot, passed.
     pub fn run(mut self, deadline: Duration) -> Result<Output, BootError> {
         let ended = self.wait_until(self.started + deadline)?;
+        let sharing = self.sharer.take().map_or(Ok(0), Sharer::stop);
         if !ended {
+            let state = autopsy::examine(self.child.id(), &self.dir.path().join("monitor"));
+            // The NMI at its end makes the kernel panic and QEMU end.
+            let _ = self.wait_until(Instant::now() + LAST_WORDS)?;
             self.kill();
             return Err(BootError::Deadline {
                 release: self.release.clone(),
                 deadline,
-                log: self.keep_log(),
+                log: self.keep_logs(Some(&state)),
                 tail: self.tail(),
             });
         }
+        let gaps = sharing.map_err(|source| self.no_sharing(source))?;
         let status = self.child.wait().map_err(io_at(self.dir.path()))?;
         self.group = None;
         let total = self.started.elapsed();
@@ -236,12 +269,13 @@ impl Guest {
                 boot,
                 script,
                 total,
+                gaps,
                 failed_tries: Vec::new(),
             }),
             None => Err(BootError::Died {
                 release: self.release.clone(),
                 status: status.to_string(),
-                log: self.keep_log(),
+                log: self.keep_logs(None),
                 tail: self.tail(),
             }),
         }
@@ -313,15 +347,30 @@ impl Guest {
         }
     }
 
-    fn keep_log(&self) -> KeptLog {
+    /// Keeps what a guest without a result said, and what was found out about
+    /// it, side by side.
+    fn keep_logs(&self, state: Option<&str>) -> KeptLog {
         let kept = self.keep_logs.as_ref().and_then(|dir| {
             fs::create_dir_all(dir).ok()?;
-            let name = format!("{}-{}.serial", self.release, self.child.id());
-            let path = dir.join(name);
+            let stem = dir.join(format!("{}-{}", self.release, self.child.id()));
+            let beside = |kind: &str| PathBuf::from(format!("{}.{kind}", stem.display()));
+            // The serial log is what matters; a script may have said nothing yet.
+            let _ = fs::copy(self.dir.path().join("out"), beside("out"));
+            if let Some(state) = state {
+                let _ = fs::write(beside("state"), state);
+            }
+            let path = beside("serial");
             fs::copy(self.dir.path().join("serial"), &path).ok()?;
             Some(path)
         });
         KeptLog(kept)
+    }
+
+    fn no_sharing(&self, source: io::Error) -> BootError {
+        BootError::Sharing {
+            release: self.release.clone(),
+            source,
+        }
     }
 
     fn tail(&self) -> String {
@@ -342,156 +391,7 @@ impl Drop for Guest {
     }
 }
 
-/// QEMU's command line.
-fn arguments(image: &Image, options: &Options, dir: &Path) -> Vec<String> {
-    let mut args: Vec<String> = [
-        "-accel",
-        "tcg,thread=multi",
-        "-cpu",
-        "max",
-        "-nodefaults",
-        "-no-user-config",
-        "-no-reboot",
-        "-display",
-        "none",
-        "-device",
-        "virtio-serial-pci",
-    ]
-    .map(str::to_owned)
-    .to_vec();
-    let mut add = |key: &str, value: String| args.extend([key.to_owned(), value]);
-    add("-smp", options.vcpus.to_string());
-    add("-m", options.memory_mib.to_string());
-    add("-kernel", image.kernel().vmlinuz().display().to_string());
-    add("-initrd", image.initramfs().display().to_string());
-    // A panic ends the guest at once (-no-reboot), so that a broken kernel
-    // costs seconds and not the deadline.
-    add(
-        "-append",
-        format!(
-            "console=ttyS0 loglevel=5 panic=-1 oops=panic {}",
-            options.append
-        ),
-    );
-    add("-serial", format!("file:{}", dir.join("serial").display()));
-    for name in ["out", "ctl"] {
-        add(
-            "-chardev",
-            format!("file,id={name},path={}", dir.join(name).display()),
-        );
-        add(
-            "-device",
-            format!("virtserialport,chardev={name},name=vlab.{name}"),
-        );
-    }
-    for (nr, disk) in options.disks.iter().enumerate() {
-        let Disk::Null { size, latency_ns } = disk;
-        add(
-            "-blockdev",
-            format!(
-                "driver=null-co,node-name=disk{nr},size={size},latency-ns={latency_ns},read-zeroes=on"
-            ),
-        );
-        add(
-            "-device",
-            format!("virtio-blk-pci,drive=disk{nr},num-queues={}", options.vcpus),
-        );
-    }
-    args
-}
-
-/// What to repeat of a log: the panic, if there is one, and the last lines.
-///
-/// A panic's own line stands far above the end, behind registers and a trace.
-fn last_words(log: &str) -> String {
-    let lines: Vec<&str> = log
-        .lines()
-        .map(str::trim)
-        .filter(|line| !line.is_empty())
-        .collect();
-    let from = lines.len().saturating_sub(SERIAL_SHOWN);
-    let panic = lines[..from]
-        .iter()
-        .rfind(|line| line.contains("Kernel panic"));
-    let shown: Vec<&str> = panic.into_iter().chain(&lines[from..]).copied().collect();
-    shown.join(" | ")
-}
-
-/// Exit code, uptime at start and duration, or nothing if the script did not end.
-fn parse_ctl(text: &str) -> Option<(i32, Duration, Duration)> {
-    let mut start = None;
-    for line in text.lines() {
-        let mut words = line.split_whitespace();
-        match words.next() {
-            Some("start") => start = seconds(words.next()?),
-            Some("exit") => {
-                let code = words.next()?.parse().ok()?;
-                let (start, end) = (start?, seconds(words.next()?)?);
-                return Some((code, start, end.saturating_sub(start)));
-            }
-            _ => {}
-        }
-    }
-    None
-}
-
-/// `12.34` of /proc/uptime.
-fn seconds(text: &str) -> Option<Duration> {
-    let (whole, hundredths) = text.split_once('.')?;
-    if hundredths.len() != 2 {
-        return None;
-    }
-    let centis = whole
-        .parse::<u64>()
-        .ok()?
-        .checked_mul(100)?
-        .checked_add(hundredths.parse().ok()?)?;
-    Some(Duration::from_millis(centis.checked_mul(10)?))
-}
-
 fn io_at(path: &Path) -> impl FnOnce(io::Error) -> BootError + use<> {
     let path = path.to_owned();
     move |source| BootError::Io { path, source }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_result_has_code_boot_time_and_duration() {
-        let parsed = parse_ctl("start 2.50\nexit 7 12.75\n");
-        assert_eq!(
-            parsed,
-            Some((
-                7,
-                Duration::from_millis(2_500),
-                Duration::from_millis(10_250)
-            ))
-        );
-    }
-
-    #[test]
-    fn a_guest_that_died_has_no_result() {
-        for text in ["", "start 2.50\n", "exit 0 3.00\n", "start 2.50\nexit 0"] {
-            assert_eq!(parse_ctl(text), None, "{text:?}");
-        }
-    }
-
-    #[test]
-    fn a_panic_is_told_even_behind_a_long_trace() {
-        let log = format!("a\nKernel panic: x\n{}end\n", "trace\n".repeat(40));
-        let told = last_words(&log);
-        assert!(told.starts_with("Kernel panic: x | trace"), "{told}");
-        assert!(told.ends_with("| end"), "{told}");
-        assert_eq!(last_words("one\n\n two\n"), "one | two");
-    }
-
-    #[test]
-    fn uptime_is_read_in_hundredths_only() {
-        assert_eq!(seconds("0.05"), Some(Duration::from_millis(50)));
-        for bad in ["5", "5.1", "5.123", "a.bc", "-1.00"] {
-            assert_eq!(seconds(bad), None, "{bad}");
-        }
-    }
 }

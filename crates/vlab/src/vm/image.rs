@@ -8,6 +8,10 @@
 //! them. The kernel's own built-in initramfs supplies `/dev/console`, so no
 //! device node has to be made and root is not needed.
 //!
+//! An init system can be the first process instead: put its program and a service
+//! that runs `/init` into the image, and `rdinit=` into
+//! [`Options::append`](super::Options::append).
+//!
 //! # Limits
 //! The guest's root file system is memory: what is put in counts against the
 //! guest's memory.
@@ -22,7 +26,6 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::process::Stdio;
 
-use tempfile::TempDir;
 use thiserror::Error;
 
 use super::Kernel;
@@ -30,6 +33,7 @@ use super::ToolError;
 use super::command;
 use super::modules;
 use super::modules::ModulesError;
+use crate::scratch::Scratch;
 
 /// First process of the guest.
 const INIT: &str = include_str!("init.sh");
@@ -80,7 +84,7 @@ pub enum ImageError {
 #[derive(Debug)]
 pub struct Image {
     kernel: Kernel,
-    dir: TempDir,
+    dir: Scratch,
 }
 
 impl Image {
@@ -150,7 +154,7 @@ impl Builder {
     /// # Errors
     /// A missing tool, module, library or file.
     pub fn build(self) -> Result<Image, ImageError> {
-        let dir = TempDir::with_prefix("vlab-image-").map_err(io_at(Path::new("/tmp")))?;
+        let dir = Scratch::new().map_err(io_at(&std::env::temp_dir()))?;
         let tree = dir.path().join("tree");
         self.stage_base(&tree)?;
         self.stage_modules(&tree)?;

@@ -1,6 +1,7 @@
 #!/bin/busybox sh
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-# First process of a guest: makes the usual file systems, loads the modules,
+# First process of a guest, or the only service of its init system: makes the
+# usual file systems, loads the modules,
 # runs /vlab/script and tells the host its exit code.
 #
 # Two virtio ports instead of one console: what the script prints goes to
@@ -11,17 +12,21 @@ export PATH=/bin:/sbin:/usr/bin:/usr/sbin
 /bin/busybox mkdir -p /bin /sbin /usr/bin /usr/sbin /proc /sys /dev /tmp /run /root /etc /var/lib
 /bin/busybox --install -s /bin
 
-mount -t proc proc /proc
-mount -t sysfs sysfs /sys
-mount -t devtmpfs devtmpfs /dev
+# Unless an init system has (see `Image`), and then keeps its own things there.
+usual() {
+	grep -q " $2 " /proc/mounts || mount -t "$1" "$1" "$2"
+}
+mount -t proc proc /proc 2>/dev/null
+usual sysfs /sys
+usual devtmpfs /dev
 mkdir -p /dev/shm /dev/pts
-mount -t tmpfs tmpfs /dev/shm
-mount -t tmpfs tmpfs /tmp
-mount -t tmpfs tmpfs /run
-mount -t cgroup2 cgroup2 /sys/fs/cgroup
-mount -t bpf bpf /sys/fs/bpf
-mount -t tracefs tracefs /sys/kernel/tracing
-ln -s /proc/self/fd /dev/fd
+usual tmpfs /dev/shm
+usual tmpfs /tmp
+usual tmpfs /run
+usual cgroup2 /sys/fs/cgroup
+usual bpf /sys/fs/bpf
+usual tracefs /sys/kernel/tracing
+[ -e /dev/fd ] || ln -s /proc/self/fd /dev/fd
 
 while read -r module; do
 	insmod "/vlab/modules/$module" || echo "vlab: cannot load $module"

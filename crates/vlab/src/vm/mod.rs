@@ -27,7 +27,8 @@
 //! [`store`] the cache directory, [`apt`] exact packages without touching the
 //! machine's own package state, [`kernels`] which kernels and how they unpack,
 //! [`modules`] which kernel modules in which order, [`image`] the initramfs,
-//! [`boot`] the QEMU process and its result.
+//! [`boot`] the QEMU process and its result, `sharing` takes vCPUs away in turn,
+//! `autopsy` finds out what a guest did that hung.
 //!
 //! # Limits
 //! x86-64 only. Nothing of a guest is measured: TCG's vCPU threads block each
@@ -40,7 +41,11 @@ pub mod kernels;
 pub mod modules;
 pub mod store;
 
+mod arguments;
+mod autopsy;
 mod command;
+mod sharing;
+mod words;
 
 pub use boot::BootError;
 pub use boot::Disk;
@@ -53,4 +58,5 @@ pub use image::ImageError;
 pub use kernels::Kernel;
 pub use kernels::KernelError;
 pub use kernels::SERIES;
+pub use sharing::Sharing;
 pub use store::Store;
