@@ -11,6 +11,7 @@ use libbpf_rs::skel::OpenSkel;
 use libbpf_rs::skel::SkelBuilder;
 
 use super::SenseError;
+use super::offered;
 
 mod kvm {
     #![allow(
@@ -42,6 +43,10 @@ mod map {
 
 /// Addresses of KVM's own pages, for vCPUs `0..nr`.
 pub(super) fn kvm_pages(nr: usize) -> Result<Vec<u64>, SenseError> {
+    if let Some(reason) = offered::missing() {
+        let reason = reason.into();
+        return Err(SenseError::NoStealPage { reason });
+    }
     let mut storage = MaybeUninit::uninit();
     let mut find = || -> libbpf_rs::Result<Vec<u64>> {
         let skel = kvm::LocateKvmSkelBuilder::default()

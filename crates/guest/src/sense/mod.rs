@@ -12,6 +12,7 @@ use thiserror::Error;
 
 mod driver;
 mod locate;
+mod offered;
 mod probe;
 mod shared;
 
@@ -79,6 +80,12 @@ pub enum SenseError {
          run as root or with CAP_BPF, CAP_PERFMON and CAP_SYS_NICE"
     )]
     Permission,
+    /// BPF may not read the kernel's memory, whoever asks.
+    #[error(
+        "this kernel is locked down for confidentiality, BPF may not read its memory; \
+         boot it with lockdown=integrity, or without lockdown"
+    )]
+    LockedDown,
     /// libbpf or the verifier refused.
     #[error("cannot {action} the BPF programs")]
     Bpf {
@@ -121,12 +128,22 @@ impl SenseError {
     /// From libbpf, telling a lack of permission from other trouble. The error
     /// alone does not: the verifier also answers with "permission denied".
     fn bpf(action: &'static str, source: libbpf_rs::Error) -> Self {
-        if may_load() {
-            Self::Bpf { action, source }
-        } else {
+        if !may_load() {
             Self::Permission
+        } else if is_locked_down() {
+            Self::LockedDown
+        } else {
+            Self::Bpf { action, source }
         }
     }
+}
+
+/// Only confidentiality takes `bpf_probe_read_kernel` away
+/// (`bpf_tracing_func_proto` of kernel/trace/bpf_trace.c); the verifier then knows
+/// no function of that name. False where nobody can tell.
+fn is_locked_down() -> bool {
+    std::fs::read_to_string("/sys/kernel/security/lockdown")
+        .is_ok_and(|levels| levels.contains("[confidentiality]"))
 }
 
 /// Have we CAP_PERFMON (38) and CAP_BPF (39), or CAP_SYS_ADMIN (21) for both?

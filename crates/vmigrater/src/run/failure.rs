@@ -44,9 +44,10 @@ pub(crate) fn sense_failure(error: &SenseError) -> Failure {
                 "`vmigrater --log-level debug bpf-selftest` shows its reason; report it with the kernel's version",
             );
         }
-        SenseError::NoBtf | SenseError::TooManyVcpus { .. } | SenseError::NoStealPage { .. } => {
-            (Exit::Kernel, "")
-        }
+        SenseError::NoBtf
+        | SenseError::LockedDown
+        | SenseError::TooManyVcpus { .. }
+        | SenseError::NoStealPage { .. } => (Exit::Kernel, ""),
         SenseError::Permission => (Exit::Permission, ""),
         SenseError::Bpf { .. } => (
             Exit::Kernel,
