@@ -38,6 +38,7 @@ use super::count::Wakeup;
 use super::mover;
 use super::mover::Order;
 use super::thread::Alarm;
+use super::thread::Home;
 use super::thread::Waiter;
 use super::view::Tracks;
 use super::view::Views;
@@ -53,6 +54,9 @@ const CLAIM: Ns = Ns::from_us(500);
 /// A vCPU that holds tasks and should be gone by now is looked at this long after
 /// the latest instant at which its slice should have ended.
 const LOOK_AFTER: Ns = Ns::from_us(150);
+
+/// Between two looks whether an offline vCPU is back.
+const OFFLINE_LOOK: Ns = Ns::from_ms(500);
 
 /// What this thread waits on, in the order of its `Waiter`.
 const RING: u32 = 1 << 0;
@@ -80,6 +84,7 @@ pub(super) struct Monitor {
     /// What was skipped in this slice, so that each case counts once.
     skipped: Vec<(TaskKey, Skip)>,
     beating: bool,
+    home: Home,
 }
 
 impl Monitor {
@@ -104,6 +109,7 @@ impl Monitor {
             gaps_seen,
             skipped: Vec::new(),
             beating: false,
+            home: Home::new(me),
         })
     }
 
@@ -163,7 +169,11 @@ impl Monitor {
             for word in bells.borrow_mut().drain(..) {
                 self.answer(word);
             }
-            self.think();
+            if self.home.stay() {
+                self.think();
+            } else {
+                self.wait_for_vcpu();
+            }
         }
         Ok(())
     }
@@ -249,6 +259,16 @@ impl Monitor {
         self.plan = plan;
         self.arm();
         self.publish();
+    }
+
+    /// This vCPU is offline and we run elsewhere: there is nothing to decide for
+    /// it, and no bell rings when it comes back.
+    fn wait_for_vcpu(&mut self) {
+        self.rest();
+        if self.core.sense.shared().mode() == Mode::Active {
+            self.alarm.set(Some(now() + OFFLINE_LOOK));
+            self.counters().timers_armed.store(1, Ordering::Relaxed);
+        }
     }
 
     /// Nothing to do: nothing armed, nothing remembered.

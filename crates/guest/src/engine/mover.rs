@@ -24,6 +24,7 @@ use super::core::Core;
 use super::count::Wakeup;
 use super::seat::LeverState;
 use super::seat::Seated;
+use super::thread::Home;
 use crate::act::Held;
 use crate::act::hold::MoveError;
 use crate::sense::SlotState;
@@ -53,9 +54,12 @@ pub(super) enum Order {
 
 pub(super) fn run(core: &Arc<Core>, me: VcpuId, orders: &Receiver<Order>) {
     let counters = &core.counters[me.index()];
+    let mut home = Home::new(me);
     // Ends when the monitor drops its end of the channel.
     while let Ok(order) = orders.recv() {
         counters.woke(Wakeup::Mover);
+        // Also from elsewhere: what a task's end asks for is done anyhow.
+        home.stay();
         match order {
             Order::Seat(slot) => {
                 seat(core, slot);

@@ -49,6 +49,38 @@ fn pin(vcpu: VcpuId) -> io::Result<()> {
     Ok(rustix::thread::sched_setaffinity(None, &set)?)
 }
 
+/// A thread's bond to its vCPU. When a vCPU goes offline the kernel has its
+/// threads run elsewhere, with every CPU in their mask, and leaves it at that when
+/// the vCPU comes back.
+#[derive(Debug)]
+pub(super) struct Home {
+    vcpu: VcpuId,
+    strayed: bool,
+}
+
+impl Home {
+    pub(super) const fn new(vcpu: VcpuId) -> Self {
+        Self {
+            vcpu,
+            strayed: false,
+        }
+    }
+
+    /// Goes back if need be; false while the vCPU is offline. No system call for
+    /// a thread that is where it belongs.
+    pub(super) fn stay(&mut self) -> bool {
+        if self.strayed || rustix::thread::sched_getcpu() != self.vcpu.index() {
+            let strayed = pin(self.vcpu).is_err();
+            if strayed != self.strayed {
+                let vcpu = self.vcpu;
+                tracing::info!(%vcpu, offline = strayed, "a vCPU went or came back");
+            }
+            self.strayed = strayed;
+        }
+        !self.strayed
+    }
+}
+
 fn prefer() {
     let param = libc::sched_param {
         sched_priority: FIFO_PRIORITY,
