@@ -193,6 +193,27 @@ fn root_a_full_disk_for_the_journal_is_one_line() {
 }
 
 #[test]
+fn root_without_btf_run_and_doctor_say_what_is_missing() {
+    let home = Home::new();
+    let hide = "mount -t tmpfs none /sys/kernel/btf && exec \"$@\"";
+    let wrapper = ["unshare", "-m", "sh", "-c", hide, "sh"];
+    let output = home.command(&wrapper).arg("run").output().unwrap();
+    assert_eq!(output.status.code(), Some(4), "{output:?}");
+    let line = one_line(&output);
+    assert!(
+        line.contains("no BTF at /sys/kernel/btf/vmlinux")
+            && line.contains("CONFIG_DEBUG_INFO_BTF"),
+        "{line}"
+    );
+    for left in ["socket", "journal"] {
+        assert!(!home.path(left).exists(), "the {left} stays");
+    }
+    let mut doctor = home.command(&wrapper);
+    let output = doctor.args(["doctor", "--for", "100ms"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(4), "{output:?}");
+}
+
+#[test]
 fn root_a_foreign_file_in_the_journals_place_is_one_line() {
     let home = Home::new();
     fs::write(home.path("journal"), "precious").unwrap();

@@ -11,24 +11,12 @@
 // Helpers of tests, where a panic is the report.
 #![allow(clippy::unwrap_used)]
 
-use std::path::Path;
-use std::time::Duration;
+#[path = "common/vm.rs"]
+mod vm;
 
 use guest::report::Report;
-use vlab::vm::Disk;
-use vlab::vm::Guest;
-use vlab::vm::Image;
-use vlab::vm::Kernel;
-use vlab::vm::Options;
 use vlab::vm::Output;
-use vlab::vm::Store;
-
-/// More than all waits of a script together: its own words are a better report
-/// than a deadline's.
-const DEADLINE: Duration = Duration::from_secs(240);
-
-/// How many times a guest that died or hung may be started again.
-const TRIES: u32 = 2;
+use vm::all;
 
 /// Every object loads and attaches, and `doctor` has an opinion.
 const LOADS: &str = r#"
@@ -50,26 +38,6 @@ tasks() {
 		policy=$(cut -d ' ' -f 41 "/proc/$tid/stat")
 		echo "$tid $cpus $policy"
 	done
-}
-
-uptime_s() {
-	cut -d . -f 1 /proc/uptime
-}
-
-# Until COMMAND succeeds, WHILE_PID is gone (0: no such), or 40 s have passed.
-until_ok() {
-	end=$(($(uptime_s) + 40))
-	pid=$1
-	shift
-	until "$@"; do
-		[ "$(uptime_s)" -lt "$end" ] || return 1
-		[ "$pid" = 0 ] || kill -0 "$pid" 2>/dev/null || return 1
-		usleep 100000
-	done
-}
-
-answers() {
-	vmigrater status --json >/tmp/status 2>/tmp/status.err
 }
 
 # 3 s of daemon time: several windows of the detector and slices of the load.
@@ -120,40 +88,7 @@ echo "status without a daemon $?"
 "#;
 
 fn run(series: &str, script: &str) -> Output {
-    let store = Store::open(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/vm")).unwrap();
-    let kernel = Kernel::debian(&store, series).unwrap();
-    let image = Image::builder(&kernel)
-        .binary(env!("CARGO_BIN_EXE_vmigrater"))
-        .script(script)
-        .build()
-        .unwrap();
-    let options = Options {
-        // 1 ms a request: an I/O-bound reader by any measure, even under TCG.
-        disks: vec![Disk::Null {
-            size: 1 << 30,
-            latency_ns: 1_000_000,
-        }],
-        keep_logs: Some(store.root().join("logs")),
-        ..Options::default()
-    };
-    let output = Guest::run_with_tries(&image, &options, DEADLINE, TRIES).unwrap();
-    eprintln!(
-        "{series} ({}): script after {:?}, {:?} in all, failed tries: {:?}",
-        kernel.release(),
-        output.boot,
-        output.total,
-        output.failed_tries
-    );
-    output
-}
-
-/// What follows `key` and a blank at the start of a line, for each such line.
-fn all<'a>(output: &'a Output, key: &str) -> Vec<&'a str> {
-    output
-        .stdout
-        .lines()
-        .filter_map(|line| line.strip_prefix(key)?.strip_prefix(' '))
-        .collect()
+    vm::run(series, script, vm::Machine::default())
 }
 
 fn loads(series: &str) {

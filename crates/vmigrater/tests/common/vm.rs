@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Runs a script beside the daemon's program in a VM, and reads what it says.
+
+// Helpers of tests, where a panic is the report; not every test uses them all,
+// and each test is a crate of its own that exports nothing.
+#![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
+
+use std::path::Path;
+use std::time::Duration;
+
+use vlab::vm::Disk;
+use vlab::vm::Guest;
+use vlab::vm::Image;
+use vlab::vm::Kernel;
+use vlab::vm::Options;
+use vlab::vm::Output;
+use vlab::vm::Sharing;
+use vlab::vm::Store;
+
+/// More than all waits of a script together: its own words are a better report
+/// than a deadline's.
+const DEADLINE: Duration = Duration::from_secs(400);
+
+/// How many times a guest that died or hung may be started again.
+const TRIES: u32 = 2;
+
+/// Functions for every script.
+pub const PRELUDE: &str = r#"
+uptime_s() {
+	cut -d . -f 1 /proc/uptime
+}
+
+# Until COMMAND succeeds, WHILE_PID is gone (0: no such), or 60 s have passed.
+until_ok() {
+	end=$(($(uptime_s) + 60))
+	pid=$1
+	shift
+	until "$@"; do
+		[ "$(uptime_s)" -lt "$end" ] || return 1
+		[ "$pid" = 0 ] || kill -0 "$pid" 2>/dev/null || return 1
+		usleep 100000
+	done
+}
+
+answers() {
+	vmigrater status --json >/tmp/status 2>/tmp/status.err
+}
+
+# A number of the last report.
+number() {
+	sed -n 's/.*"'"$1"'":\([0-9]*\).*/\1/p' /tmp/status
+}
+
+mask() {
+	awk '/^Cpus_allowed_list:/ { print $2 }' "/proc/$1/status"
+}
+"#;
+
+/// What a guest has beside the daemon's program and a disk.
+#[derive(Default)]
+pub struct Machine<'a> {
+    /// Whether its vCPUs are taken away.
+    pub sharing: Option<Sharing>,
+    /// Programs of the host.
+    pub programs: &'a [&'a str],
+    /// Files of the host and where they go.
+    pub files: &'a [(&'a Path, &'a str)],
+    /// More of the kernel's command line.
+    pub append: &'a str,
+}
+
+/// Boots, runs `script` after [`PRELUDE`], and says how that went.
+pub fn run(series: &str, script: &str, machine: Machine<'_>) -> Output {
+    let store = Store::open(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/vm")).unwrap();
+    let kernel = Kernel::debian(&store, series).unwrap();
+    let mut image = Image::builder(&kernel)
+        .binary(env!("CARGO_BIN_EXE_vmigrater"))
+        .script(format!("{PRELUDE}{script}"));
+    for program in machine.programs {
+        image = image.binary(program);
+    }
+    for (host, guest) in machine.files {
+        image = image.file(host, guest);
+    }
+    let options = Options {
+        // 1 ms a request: an I/O-bound reader by any measure, even under TCG.
+        disks: vec![Disk::Null {
+            size: 1 << 30,
+            latency_ns: 1_000_000,
+        }],
+        append: machine.append.to_owned(),
+        sharing: machine.sharing,
+        keep_logs: Some(store.root().join("logs")),
+        ..Options::default()
+    };
+    let output = Guest::run_with_tries(&image.build().unwrap(), &options, DEADLINE, TRIES).unwrap();
+    eprintln!(
+        "{series} ({}): script after {:?}, {:?} in all, {} gaps, failed tries: {:?}",
+        kernel.release(),
+        output.boot,
+        output.total,
+        output.gaps,
+        output.failed_tries
+    );
+    output
+}
+
+/// What follows `key` and a blank at the start of a line, for each such line.
+pub fn all<'a>(output: &'a Output, key: &str) -> Vec<&'a str> {
+    output
+        .stdout
+        .lines()
+        .filter_map(|line| line.strip_prefix(key)?.strip_prefix(' '))
+        .collect()
+}
