@@ -30,9 +30,9 @@ uptime_s() {
 	cut -d . -f 1 /proc/uptime
 }
 
-# Until COMMAND succeeds, WHILE_PID is gone (0: no such), or 60 s have passed.
+# Until COMMAND succeeds, WHILE_PID is gone (0: no such), or 100 s have passed.
 until_ok() {
-	end=$(($(uptime_s) + 60))
+	end=$(($(uptime_s) + 100))
 	pid=$1
 	shift
 	until "$@"; do
@@ -49,6 +49,12 @@ answers() {
 # A number of the last report.
 number() {
 	sed -n 's/.*"'"$1"'":\([0-9]*\).*/\1/p' /tmp/status
+}
+
+# For guests whose vCPUs are taken away.
+configure() {
+	mkdir -p /etc/vmigrater
+	echo 'source = "heartbeat"' >/etc/vmigrater/config.toml
 }
 
 mask() {

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The service that the package installs, under a real systemd with all the
+//! restrictions of its unit.
+
+// Helpers of tests, where a panic is the report.
+#![allow(clippy::unwrap_used)]
+
+#[path = "common/vm.rs"]
+mod vm;
+
+use std::path::Path;
+use std::time::Duration;
+
+use vlab::vm::Sharing;
+
+/// See `vm_events`.
+const SHARING: Sharing = Sharing {
+    on: Duration::from_millis(24),
+    off: Duration::from_millis(12),
+};
+
+/// What every service waits for, here without anything behind it.
+const TARGET: &str = "[Unit]\nDescription=There\n";
+
+/// The guest's first process is systemd, and this is its only job.
+const JOB: &str = "\
+[Unit]
+DefaultDependencies=no
+[Service]
+Type=oneshot
+ExecStart=/init
+StandardOutput=null
+TimeoutStartSec=infinity
+";
+
+const SERVICE: &str = r#"
+show() {
+	systemctl show vmigrater.service -P "$1"
+}
+
+held() {
+	[ "$(mask "$reader")" = 0 ] || [ "$(mask "$reader")" = 1 ]
+}
+
+moved() {
+	answers && [ "$(number n_migrate)" -gt 0 ] && held
+}
+
+ln -sf /bin/vmigrater /usr/bin/vmigrater
+configure
+dd if=/dev/vda of=/dev/null bs=4k iflag=direct 2>/dev/null &
+reader=$!
+sh -c 'while :; do :; done' &
+
+systemctl start vmigrater.service
+echo "start $?"
+echo "state $(show ActiveState) $(show StatusText)"
+pid=$(show MainPID)
+echo "caps $(awk '/^CapBnd:/ { print $2 }' /proc/"$pid"/status)"
+echo "seccomp $(awk '/^Seccomp:/ { print $2 }' /proc/"$pid"/status)"
+echo "vlab: share"
+until_ok 0 moved && echo "moves yes"
+
+# The daemon is killed; its supervisor restores, and systemd starts another.
+answers
+kill -KILL "$(number pid)"
+restarted() {
+	[ "$(show NRestarts)" -ge 1 ] && [ "$(show ActiveState)" = active ] && answers
+}
+until_ok 0 restarted && echo "restarts yes"
+until_ok 0 moved && echo "moves again"
+
+systemctl stop vmigrater.service
+echo "stop $?"
+echo "result $(show ActiveState) $(show Result)"
+echo "restored $(mask "$reader")"
+"#;
+
+#[test]
+fn root_vm_6_12_the_service_starts_restarts_and_restores() {
+    let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/systemd");
+    let dir = tempfile::tempdir().unwrap();
+    let (job, target) = (dir.path().join("job"), dir.path().join("target"));
+    std::fs::write(&job, JOB).unwrap();
+    std::fs::write(&target, TARGET).unwrap();
+    let units = "/etc/systemd/system";
+    let output = vm::run(
+        "6.12",
+        SERVICE,
+        vm::Machine {
+            sharing: Some(SHARING),
+            programs: &["/lib/systemd/systemd", "/usr/bin/systemctl"],
+            files: &[
+                (&job, &format!("{units}/vlab.service")),
+                (&target, &format!("{units}/sysinit.target")),
+                (&target, &format!("{units}/basic.target")),
+                (&target, &format!("{units}/shutdown.target")),
+                (
+                    &packaging.join("vmigrater.service"),
+                    &format!("{units}/vmigrater.service"),
+                ),
+            ],
+            append: "rdinit=/bin/systemd systemd.unit=vlab.service systemd.show_status=0",
+        },
+    );
+    let told = &output.stdout;
+    eprintln!("{told}");
+    for (key, value) in [
+        ("start", "0"),
+        ("caps", "000000c000800000"),
+        // 2: a filter.
+        ("seccomp", "2"),
+        ("restarts", "yes"),
+        ("stop", "0"),
+        ("result", "inactive success"),
+        ("restored", "0-1"),
+    ] {
+        assert_eq!(vm::all(&output, key), [value], "{key}: {told}");
+    }
+    assert_eq!(vm::all(&output, "moves"), ["yes", "again"], "{told}");
+    assert!(
+        vm::all(&output, "state")[0].starts_with("active "),
+        "{told}"
+    );
+}
