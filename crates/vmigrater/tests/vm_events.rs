@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What may happen to a VM while the daemon holds tasks: a vCPU goes and comes
+//! back, a cpuset changes, the clock jumps, the machine is suspended.
+//!
+//! Guests under TCG have no steal time. vCPUs are taken away for real all the
+//! same (`vlab::vm::Sharing`), and the heartbeat senses it, so the daemon is
+//! active and moves tasks. One boot for all claims, and one kernel: a boot and the
+//! verifier under TCG are most of the time.
+
+// Helpers of tests, where a panic is the report.
+#![allow(clippy::unwrap_used)]
+
+#[path = "common/vm.rs"]
+mod vm;
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use vlab::vm::Output;
+use vlab::vm::Sharing;
+
+/// Gaps of three ticks of these kernels (4 ms each): two are what wakes a daemon
+/// that cannot read steal time.
+const SHARING: Sharing = Sharing {
+    on: Duration::from_millis(24),
+    off: Duration::from_millis(12),
+};
+
+const EVENTS: &str = r#"
+# A move was made since the number in /tmp/moves.
+moved() {
+	answers && [ "$(number n_migrate)" -gt "$(cat /tmp/moves)" ]
+}
+
+# The same, from now on.
+moves_again() {
+	answers && number n_migrate >/tmp/moves && until_ok "$daemon" moved
+}
+
+# One of the readers is narrowed to this CPU.
+held_on() {
+	[ "$(mask "$r0")" = "$1" ] || [ "$(mask "$r1")" = "$1" ]
+}
+
+# Requests that the readers have made.
+reads() {
+	cat "/proc/$r0/io" "/proc/$r1/io" | awk '/^syscr:/ { sum += $2 } END { print sum }'
+}
+
+goes_on() {
+	[ "$(reads)" -gt "$(cat /tmp/reads)" ]
+}
+
+# EVENT: the daemon answers, moves, and the readers read.
+after() {
+	reads >/tmp/reads
+	answers && echo "$1 answers yes"
+	if moves_again; then echo "$1 moves yes"; else echo "$1 moves no: $(cat /tmp/status)"; fi
+	until_ok 0 goes_on && echo "$1 reads yes"
+	if until_ok "$daemon" at_home; then echo "$1 at-home yes"; else echo "$1 at-home no: $(threads)"; fi
+}
+
+# Where the threads of the vCPU that goes may run.
+threads() {
+	for task in /proc/"$(number pid)"/task/*; do
+		case $(cat "$task/comm") in vmg-mon/1 | vmg-mov/1)
+			awk '/^Cpus_allowed_list:/ { print $2 }' "$task/status"
+			;;
+		esac
+	done
+}
+
+at_home() {
+	[ "$(threads | tr '\n' ' ')" = "1 1 " ]
+}
+
+configure
+dd if=/dev/vda of=/dev/null bs=4k iflag=direct 2>/dev/null &
+r0=$!
+dd if=/dev/vda of=/dev/null bs=4k iflag=direct skip=100000 2>/dev/null &
+r1=$!
+sh -c 'while :; do :; done' &
+c0=$!
+sh -c 'while :; do :; done' &
+c1=$!
+echo "before $(mask $r0) $(mask $r1) $(mask $c0) $(mask $c1)"
+
+vmigrater run >/tmp/daemon.log 2>&1 &
+daemon=$!
+if ! until_ok "$daemon" answers; then
+	echo "the daemon ended or did not answer:"
+	tail -n 25 /tmp/status.err /tmp/daemon.log
+	exit 1
+fi
+echo "vlab: share"
+echo 0 >/tmp/moves
+if ! until_ok "$daemon" moved; then
+	echo "nothing moves: $(cat /tmp/status)"
+	exit 1
+fi
+
+# A vCPU goes while the daemon holds a task there, and comes back.
+until_ok "$daemon" held_on 1 && echo "hotplug held yes"
+echo 0 >/sys/devices/system/cpu/cpu1/online && echo "hotplug offline $(cat /sys/devices/system/cpu/online)"
+reads >/tmp/reads
+until_ok 0 goes_on && echo "hotplug goes-on yes"
+usleep 2000000
+answers && echo "hotplug answers-without yes"
+echo 1 >/sys/devices/system/cpu/cpu1/online && echo "hotplug online $(cat /sys/devices/system/cpu/online)"
+after hotplug
+
+# A cpuset is narrowed in flight, then widened.
+echo +cpuset >/sys/fs/cgroup/cgroup.subtree_control
+mkdir /sys/fs/cgroup/work
+echo "$r0" >/sys/fs/cgroup/work/cgroup.procs
+echo "$r1" >/sys/fs/cgroup/work/cgroup.procs
+after cpuset-joined
+echo 0 >/sys/fs/cgroup/work/cpuset.cpus
+strayed=0
+end=$(($(uptime_s) + 3))
+while [ "$(uptime_s)" -lt "$end" ]; do
+	for reader in $r0 $r1; do
+		[ "$(mask "$reader")" = 0 ] || strayed=$((strayed + 1))
+	done
+	usleep 50000
+done
+echo "cpuset strayed $strayed"
+echo 0-1 >/sys/fs/cgroup/work/cpuset.cpus
+after cpuset
+
+# The clock jumps by an hour, forward and back.
+uptime=$(number uptime_ns)
+date -s "@$(($(date +%s) + 3600))" >/dev/null && echo "clock forward yes"
+after clock-forward
+date -s "@$(($(date +%s) - 3600))" >/dev/null && echo "clock back yes"
+after clock-back
+[ "$(number uptime_ns)" -gt "$uptime" ] && [ "$(number uptime_ns)" -lt 600000000000 ] && echo "clock uptime right"
+
+# Suspended to memory, which takes all vCPUs but the first away, and woken by the
+# clock after 2 s.
+echo 0 >/sys/class/rtc/rtc0/wakealarm
+echo +2 >/sys/class/rtc/rtc0/wakealarm
+echo mem >/sys/power/state && echo "suspend woke"
+after suspended
+
+kill -TERM "$daemon"
+wait "$daemon"
+echo "ended $?"
+echo "log $(grep -c -E 'WARN|ERROR|panick' /tmp/daemon.log)"
+grep -E 'WARN|ERROR|panick' /tmp/daemon.log
+echo "after $(mask $r0) $(mask $r1) $(mask $c0) $(mask $c1)"
+ls /run/vmigrater
+"#;
+
+/// The one boot of a kernel.
+fn events(series: &'static str) -> &'static Output {
+    static RUNS: [OnceLock<Output>; 3] = [const { OnceLock::new() }; 3];
+    let nr = vlab::vm::SERIES
+        .iter()
+        .position(|name| *name == series)
+        .unwrap();
+    RUNS[nr].get_or_init(|| {
+        let machine = vm::Machine {
+            sharing: Some(SHARING),
+            ..vm::Machine::default()
+        };
+        let output = vm::run(series, EVENTS, machine);
+        eprintln!("{}", output.stdout);
+        output
+    })
+}
+
+/// After `event` the daemon answers, moves tasks again, and they go on.
+fn goes_on_after(output: &Output, event: &str) {
+    let told = &output.stdout;
+    let said = vm::all(output, event);
+    // At home: the threads of a vCPU that was away live there again.
+    for claim in ["answers yes", "moves yes", "reads yes", "at-home yes"] {
+        assert!(said.contains(&claim), "{event}: no {claim:?} in {told}");
+    }
+}
+
+fn a_vcpu_goes_and_comes_back(series: &'static str) {
+    let output = events(series);
+    let said = vm::all(output, "hotplug");
+    for claim in [
+        "held yes",
+        "offline 0",
+        "goes-on yes",
+        "answers-without yes",
+        "online 0-1",
+    ] {
+        assert!(said.contains(&claim), "no {claim:?} in {}", output.stdout);
+    }
+    goes_on_after(output, "hotplug");
+}
+
+fn a_cpuset_wins(series: &'static str) {
+    let output = events(series);
+    goes_on_after(output, "cpuset-joined");
+    assert_eq!(
+        vm::all(output, "cpuset strayed"),
+        ["0"],
+        "{}",
+        output.stdout
+    );
+    goes_on_after(output, "cpuset");
+}
+
+fn the_clock_may_jump(series: &'static str) {
+    let output = events(series);
+    assert_eq!(
+        vm::all(output, "clock"),
+        ["forward yes", "back yes", "uptime right"],
+        "{}",
+        output.stdout
+    );
+    goes_on_after(output, "clock-forward");
+    goes_on_after(output, "clock-back");
+}
+
+fn it_wakes_with_the_machine(series: &'static str) {
+    let output = events(series);
+    assert_eq!(vm::all(output, "suspend"), ["woke"], "{}", output.stdout);
+    goes_on_after(output, "suspended");
+}
+
+fn nothing_is_left_changed(series: &'static str) {
+    let output = events(series);
+    let told = &output.stdout;
+    assert!(output.gaps > 100, "{} gaps", output.gaps);
+    assert_eq!(vm::all(output, "ended"), ["0"], "{told}");
+    assert_eq!(vm::all(output, "log"), ["0"], "{told}");
+    assert_eq!(vm::all(output, "before"), ["0-1 0-1 0-1 0-1"], "{told}");
+    assert_eq!(vm::all(output, "after"), ["0-1 0-1 0-1 0-1"], "{told}");
+    assert!(!told.contains("journal"), "the journal stays: {told}");
+}
+
+#[test]
+fn root_vm_6_12_a_vcpu_goes_and_comes_back() {
+    a_vcpu_goes_and_comes_back("6.12");
+}
+
+#[test]
+fn root_vm_6_12_a_cpuset_wins() {
+    a_cpuset_wins("6.12");
+}
+
+#[test]
+fn root_vm_6_12_the_clock_may_jump() {
+    the_clock_may_jump("6.12");
+}
+
+#[test]
+fn root_vm_6_12_it_wakes_with_the_machine() {
+    it_wakes_with_the_machine("6.12");
+}
+
+#[test]
+fn root_vm_6_12_nothing_is_left_changed() {
+    nothing_is_left_changed("6.12");
+}
