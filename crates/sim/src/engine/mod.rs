@@ -1,0 +1,428 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The loop that connects machine, hypervisor, guests and devices.
+//!
+//! `pcpu` puts vCPUs on pCPUs and takes them off; `vcpu` wakes, idles and
+//! interrupts them. Guests and policies never call each other: a guest leaves
+//! effects, a policy leaves requests, and the engine carries them out when the
+//! call has returned.
+
+mod pcpu;
+mod vcpu;
+
+use std::collections::VecDeque;
+
+use units::CpuId;
+use units::Ns;
+use units::Time;
+use units::VcpuId;
+
+use crate::device::Device;
+use crate::device::DeviceCx;
+use crate::device::Io;
+use crate::device::Path;
+use crate::event::Event;
+use crate::guest::Effect;
+use crate::guest::Guest;
+use crate::guest::Irq;
+use crate::guest::World;
+use crate::hypervisor::Host;
+use crate::hypervisor::Hypervisor;
+use crate::hypervisor::Requests;
+use crate::hypervisor::Wake;
+use crate::hypervisor::Why;
+use crate::ids::DeviceId;
+use crate::ids::Vcpu;
+use crate::ids::VmId;
+use crate::machine::Machine;
+use crate::machine::State;
+use crate::queue::Agenda;
+use crate::queue::QueueKind;
+use crate::random::Random;
+use crate::random::Stream;
+
+/// A device and what belongs to it.
+#[derive(Debug)]
+struct Attached {
+    device: Box<dyn Device>,
+    random: Random,
+    path: Path,
+}
+
+/// A simulation.
+#[derive(Debug)]
+pub struct Sim {
+    agenda: Agenda,
+    machine: Machine,
+    hypervisor: Box<dyn Hypervisor>,
+    requests: Requests,
+    guests: Vec<Guest>,
+    devices: Vec<Attached>,
+    effects: Vec<Effect>,
+    later: VecDeque<Effect>,
+    completed: Vec<Io>,
+    seed: u64,
+    started: bool,
+    /// This pCPU is about to pick: a kick for it now would be once too often.
+    choosing: Option<CpuId>,
+}
+
+impl Sim {
+    /// A machine under a policy, without guests.
+    #[must_use]
+    pub fn new(
+        machine: Machine,
+        hypervisor: Box<dyn Hypervisor>,
+        queue: QueueKind,
+        seed: u64,
+    ) -> Self {
+        Self {
+            agenda: Agenda::new(queue),
+            machine,
+            hypervisor,
+            requests: Requests::default(),
+            guests: Vec::new(),
+            devices: Vec::new(),
+            effects: Vec::new(),
+            later: VecDeque::new(),
+            completed: Vec::new(),
+            seed,
+            started: false,
+            choosing: None,
+        }
+    }
+
+    /// Adds the guest of the next VM of the machine.
+    pub fn add_guest(&mut self, guest: Guest) {
+        debug_assert_eq!(guest.vm.index(), self.guests.len());
+        self.guests.push(guest);
+    }
+
+    /// Adds a device; its completions take this path in every VM.
+    pub fn add_device(&mut self, device: Box<dyn Device>, path: Path) -> DeviceId {
+        let id = DeviceId(self.devices.len() as u32);
+        self.devices.push(Attached {
+            device,
+            random: Random::child(self.seed, Stream::Device, 0, id.0),
+            path,
+        });
+        id
+    }
+
+    /// The present instant.
+    #[must_use]
+    pub const fn now(&self) -> Time {
+        self.agenda.now()
+    }
+
+    /// Events that have happened.
+    #[must_use]
+    pub const fn events(&self) -> u64 {
+        self.agenda.happened()
+    }
+
+    /// The machine with its books, as of the last [`Sim::run_until`].
+    #[must_use]
+    pub const fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    /// A guest, as of the last [`Sim::run_until`].
+    #[must_use]
+    pub fn guest(&self, vm: VmId) -> &Guest {
+        &self.guests[vm.index()]
+    }
+
+    /// All guests.
+    #[must_use]
+    pub fn guests(&self) -> &[Guest] {
+        &self.guests
+    }
+
+    /// The policy.
+    #[must_use]
+    pub fn hypervisor(&self) -> &dyn Hypervisor {
+        &*self.hypervisor
+    }
+
+    /// Lets everything happen up to and at `end`, and settles the books.
+    pub fn run_until(&mut self, end: Time) {
+        if !self.started {
+            self.started = true;
+            self.start();
+        }
+        while let Some(event) = self.agenda.next(end) {
+            self.happen(event);
+        }
+        let now = self.now();
+        self.machine.settle(now);
+        for guest in &mut self.guests {
+            guest.close_window(now);
+            for cpu in &guest.cpus {
+                self.machine.vcpus[cpu.host.index()].work = cpu.work;
+            }
+        }
+        if cfg!(debug_assertions)
+            && let Err(error) = self.check()
+        {
+            panic!("{error}");
+        }
+    }
+
+    /// As [`Sim::run_until`], without settling the books: for a look in between.
+    pub fn run_until_quietly(&mut self, end: Time) {
+        while let Some(event) = self.agenda.next(end) {
+            self.happen(event);
+        }
+    }
+
+    /// Does any vCPU of this VM run now?
+    #[must_use]
+    pub fn any_on(&self, vm: VmId) -> bool {
+        let range = self.machine.vms[vm.index()].vcpus.clone();
+        self.machine.vcpus[range.start as usize..range.end as usize]
+            .iter()
+            .any(|vcpu| matches!(vcpu.state, State::Running(_) | State::Waiting(_)))
+    }
+
+    /// Forgets what tasks have counted so far: the measured window opens.
+    pub fn open_window(&mut self) {
+        let now = self.now();
+        for guest in &mut self.guests {
+            guest.open_window(now);
+        }
+    }
+
+    /// Are all books in balance?
+    ///
+    /// # Errors
+    /// A text that says what is wrong: a bug of the simulator or of the policy.
+    pub fn check(&self) -> Result<(), String> {
+        self.machine.check(self.now())?;
+        for guest in &self.guests {
+            guest.check()?;
+        }
+        Ok(())
+    }
+
+    fn start(&mut self) {
+        self.with_policy(|policy, host| policy.start(host));
+        if let Some(period) = self.hypervisor.tick_period() {
+            self.agenda.at(self.now() + period, Event::HostTick);
+        }
+        if let Some(period) = self.hypervisor.slow_period() {
+            self.agenda.at(self.now() + period, Event::HostSlow);
+        }
+        for n in 0..self.machine.vcpus.len() {
+            let vcpu = Vcpu(n as u32);
+            let (vm, id) = (self.machine.vcpus[n].vm, self.machine.vcpus[n].id);
+            if self
+                .guests
+                .get(vm.index())
+                .is_some_and(|guest| guest.has_work(id))
+            {
+                self.wake(vcpu, Why::Start);
+            }
+        }
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Work { vcpu, epoch } => {
+                self.in_guest(vcpu, |guest, id, world| guest.work(id, epoch, world))
+            }
+            Event::Timer { vcpu, task, epoch } => {
+                self.interrupt(vcpu, Irq::Timer { task, epoch }, Wake::Timer);
+            }
+            Event::Complete {
+                vcpu,
+                task,
+                request,
+            } => {
+                self.io_event(vcpu);
+                self.interrupt(vcpu, Irq::Complete { task, request }, Wake::Io);
+            }
+            Event::Device { device, token } => {
+                self.with_device(device, |device, cx| device.event(token, cx))
+            }
+            Event::Daemon { vm, vcpu, epoch } => {
+                let vcpu = self.machine.vcpu(vm, vcpu);
+                self.interrupt(vcpu, Irq::Daemon { epoch }, Wake::Timer);
+            }
+            Event::Client { .. } => {}
+            Event::Enter { pcpu, epoch } => self.entered(pcpu, epoch),
+            Event::WaitEnd { vcpu, epoch } => self.wait_end(vcpu, epoch),
+            Event::SliceEnd { pcpu, epoch } => {
+                if self.machine.pcpus[pcpu.index()].epoch == epoch {
+                    self.resched(pcpu, Why::SliceEnd);
+                }
+            }
+            Event::Resched { pcpu } => {
+                let now = self.now();
+                let kicks = &mut self.machine.pcpus[pcpu.index()].kicks;
+                kicks.retain(|at| *at > now);
+                self.resched(pcpu, Why::Preempted);
+            }
+            Event::HostTick => {
+                self.charge_all();
+                self.with_policy(|policy, host| policy.tick(host));
+                if let Some(period) = self.hypervisor.tick_period() {
+                    self.agenda.at(self.now() + period, Event::HostTick);
+                }
+            }
+            Event::HostSlow => {
+                self.charge_all();
+                self.with_policy(|policy, host| policy.slow(host));
+                if let Some(period) = self.hypervisor.slow_period() {
+                    self.agenda.at(self.now() + period, Event::HostSlow);
+                }
+            }
+            Event::HostTimer { token } => {
+                self.with_policy(|policy, host| policy.timer(host, token))
+            }
+        }
+    }
+
+    /// Calls the policy and carries out what it asks for.
+    fn with_policy<R>(&mut self, call: impl FnOnce(&mut dyn Hypervisor, &mut Host<'_>) -> R) -> R {
+        let mut host = Host {
+            now: self.agenda.now(),
+            machine: &self.machine,
+            requests: &mut self.requests,
+        };
+        let result = call(&mut *self.hypervisor, &mut host);
+        self.carry_out();
+        result
+    }
+
+    fn carry_out(&mut self) {
+        for (at, pcpu) in self.requests.kicks.drain(..) {
+            let at = at.max(self.agenda.now());
+            if at == self.agenda.now() && self.choosing == Some(pcpu) {
+                continue;
+            }
+            let kicks = &mut self.machine.pcpus[pcpu.index()].kicks;
+            if !kicks.contains(&at) {
+                kicks.push(at);
+                self.agenda.at(at, Event::Resched { pcpu });
+            }
+        }
+        for (at, token) in self.requests.timers.drain(..) {
+            self.agenda.at(at, Event::HostTimer { token });
+        }
+        for (vcpu, weight) in self.requests.weights.drain(..) {
+            self.machine.vcpus[vcpu.index()].weight = weight;
+        }
+        for (pcpu, at) in self.requests.slices.drain(..) {
+            let p = &mut self.machine.pcpus[pcpu.index()];
+            if p.vcpu.is_some() {
+                p.epoch += 1;
+                p.slice_end = at;
+                if let Some(at) = at {
+                    let epoch = p.epoch;
+                    self.agenda.at(at, Event::SliceEnd { pcpu, epoch });
+                }
+            }
+        }
+    }
+
+    /// Lets a guest act on one of its vCPUs and carries out its effects.
+    fn in_guest(&mut self, vcpu: Vcpu, act: impl FnOnce(&mut Guest, VcpuId, &mut World<'_>)) {
+        let facts = &self.machine.vcpus[vcpu.index()];
+        let (vm, id) = (facts.vm, facts.id);
+        let mut world = World {
+            agenda: &mut self.agenda,
+            effects: &mut self.effects,
+        };
+        act(&mut self.guests[vm.index()], id, &mut world);
+        self.take_effects();
+    }
+
+    /// Carries out effects until there are none; they can cause others.
+    fn take_effects(&mut self) {
+        let mut next = 0;
+        while let Some(effect) = self.effects.get(next).copied() {
+            next += 1;
+            match effect {
+                Effect::Submit {
+                    vcpu,
+                    vm,
+                    task,
+                    number,
+                    request,
+                } => {
+                    let io = Io {
+                        vm,
+                        vcpu,
+                        task,
+                        number,
+                        request,
+                    };
+                    self.with_device(request.device, |device, cx| device.submit(io, cx));
+                }
+                Effect::Ipi { .. } | Effect::Idle(_) => self.later.push_back(effect),
+            }
+        }
+        self.effects.clear();
+        while let Some(effect) = self.later.pop_front() {
+            match effect {
+                Effect::Ipi { from, to } => self.ipi(from, to),
+                Effect::Idle(vcpu) => self.idles(vcpu),
+                Effect::Submit { .. } => {}
+            }
+        }
+    }
+
+    fn with_device(&mut self, id: DeviceId, act: impl FnOnce(&mut dyn Device, &mut DeviceCx<'_>)) {
+        let Some(attached) = self.devices.get_mut(id.index()) else {
+            debug_assert!(false, "device {id} does not exist");
+            return;
+        };
+        let mut cx = DeviceCx {
+            id,
+            agenda: &mut self.agenda,
+            random: &mut attached.random,
+            completed: &mut self.completed,
+        };
+        act(&mut *attached.device, &mut cx);
+        let path = attached.path;
+        for io in self.completed.drain(..) {
+            let vcpu = match path {
+                Path::Submitter => io.vcpu,
+                Path::Fixed(id) => self.machine.vcpu(io.vm, id),
+            };
+            let event = Event::Complete {
+                vcpu,
+                task: io.task,
+                request: io.number,
+            };
+            self.agenda.at(self.agenda.now(), event);
+        }
+    }
+
+    fn state(&self, vcpu: Vcpu) -> State {
+        self.machine.vcpus[vcpu.index()].state
+    }
+
+    /// Charges a vCPU for the time since it was charged last.
+    fn charge(&mut self, vcpu: Vcpu, pcpu: CpuId) {
+        let now = self.now();
+        let state = self.state(vcpu);
+        let ran = self.machine.set_state(now, vcpu, state);
+        if ran > Ns::ZERO {
+            let waited = if matches!(state, State::Waiting(_)) {
+                ran
+            } else {
+                Ns::ZERO
+            };
+            self.with_policy(|policy, host| policy.charge(host, vcpu, pcpu, ran, waited));
+        }
+    }
+
+    fn charge_all(&mut self) {
+        for n in 0..self.machine.pcpus.len() {
+            if let Some(vcpu) = self.machine.pcpus[n].vcpu {
+                self.charge(vcpu, CpuId(n as u32));
+            }
+        }
+    }
+}

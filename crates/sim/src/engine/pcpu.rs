@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! vCPUs get pCPUs and lose them.
+
+use units::CpuId;
+use units::Ns;
+use units::Time;
+
+use super::Sim;
+use crate::event::Event;
+use crate::hypervisor::Why;
+use crate::ids::Vcpu;
+use crate::machine::Activity;
+use crate::machine::State;
+
+impl Sim {
+    /// A pCPU chooses anew. Whoever has it competes with the others; if it wins it
+    /// does not notice.
+    pub(super) fn resched(&mut self, pcpu: CpuId, why: Why) {
+        let Some(vcpu) = self.machine.pcpus[pcpu.index()].vcpu else {
+            self.dispatch(pcpu, None);
+            return;
+        };
+        self.charge(vcpu, pcpu);
+        let now = self.now();
+        self.machine.pcpus[pcpu.index()].vcpu = None;
+        self.machine.pcpus[pcpu.index()].slice_end = None;
+        self.machine.pcpus[pcpu.index()].epoch += 1;
+        self.choosing = Some(pcpu);
+        match self.state(vcpu) {
+            State::Waiting(_) => {
+                self.machine.vcpus[vcpu.index()].epoch += 1;
+                self.machine.set_state(now, vcpu, State::Halted);
+                self.guest_off(vcpu, now);
+                self.with_policy(|policy, host| policy.halt(host, vcpu, pcpu));
+                self.dispatch(pcpu, None);
+            }
+            _ => {
+                self.machine.set_state(now, vcpu, State::Queued);
+                self.with_policy(|policy, host| policy.enqueue(host, vcpu, why));
+                self.dispatch(pcpu, Some(vcpu));
+            }
+        }
+    }
+
+    /// Gives a pCPU that nobody has to whom the policy picks. `before` has been
+    /// there until now and its guest does not know yet that it is not any more.
+    pub(super) fn dispatch(&mut self, pcpu: CpuId, before: Option<Vcpu>) {
+        let now = self.now();
+        self.choosing = Some(pcpu);
+        let pick = self.with_policy(|policy, host| policy.pick(host, pcpu));
+        self.choosing = None;
+        if let Some(pick) = pick {
+            let state = self.state(pick.vcpu);
+            assert!(
+                state == State::Queued && self.machine.allows(pick.vcpu, pcpu),
+                "{} picked vCPU {} for pCPU {pcpu}, which is {state:?}",
+                self.hypervisor.name(),
+                pick.vcpu
+            );
+        }
+        let stays = pick.is_some_and(|pick| Some(pick.vcpu) == before);
+        if let Some(before) = before.filter(|_| !stays) {
+            self.machine.vcpus[before.index()].preempted += 1;
+            self.guest_off(before, now);
+        }
+        let Some(pick) = pick else {
+            self.change_activity(pcpu, Activity::Idle);
+            return;
+        };
+        let vcpu = pick.vcpu;
+        self.machine.set_state(now, vcpu, State::Running(pcpu));
+        let costs = self.machine.costs;
+        let p = &mut self.machine.pcpus[pcpu.index()];
+        p.vcpu = Some(vcpu);
+        p.epoch += 1;
+        let epoch = p.epoch;
+        p.slice_end = pick.slice.map(|slice| now + slice.max(Ns(1)));
+        if let Some(at) = p.slice_end {
+            self.agenda.at(at, Event::SliceEnd { pcpu, epoch });
+        }
+        if stays {
+            // Still switching, or running on as if nothing had been.
+            return;
+        }
+        let mut cost = Ns::ZERO;
+        if p.last != Some(vcpu) {
+            p.switches += 1;
+            p.last = Some(vcpu);
+            cost += costs.vcpu_switch;
+            self.machine.vcpus[vcpu.index()].switched_in += 1;
+        }
+        let v = &mut self.machine.vcpus[vcpu.index()];
+        if v.last_pcpu.is_some_and(|last| last != pcpu) {
+            v.migrations += 1;
+            cost += costs.vcpu_migration;
+        }
+        v.last_pcpu = Some(pcpu);
+        v.epoch += 1;
+        if cost > Ns::ZERO {
+            self.change_activity(pcpu, Activity::Switching);
+            let epoch = self.machine.vcpus[vcpu.index()].epoch;
+            self.agenda.at(now + cost, Event::Enter { pcpu, epoch });
+        } else {
+            self.enter(pcpu, vcpu);
+        }
+    }
+
+    /// A switch is over.
+    pub(super) fn entered(&mut self, pcpu: CpuId, epoch: u32) {
+        if let Some(vcpu) = self.machine.pcpus[pcpu.index()].vcpu
+            && self.machine.vcpus[vcpu.index()].epoch == epoch
+        {
+            self.enter(pcpu, vcpu);
+        }
+    }
+
+    fn enter(&mut self, pcpu: CpuId, vcpu: Vcpu) {
+        self.change_activity(pcpu, Activity::Running);
+        let speed = self.machine.speed(pcpu);
+        self.in_guest(vcpu, |guest, id, world| guest.enter(id, speed, world));
+    }
+
+    /// The guest of a vCPU that has lost its pCPU stops there, if it ran at all.
+    pub(super) fn guest_off(&mut self, vcpu: Vcpu, now: Time) {
+        self.machine.vcpus[vcpu.index()].epoch += 1;
+        let facts = &self.machine.vcpus[vcpu.index()];
+        let (vm, id) = (facts.vm, facts.id);
+        let guest = &mut self.guests[vm.index()];
+        if guest.cpus[id.index()].on {
+            guest.leave(id, now);
+        }
+    }
+
+    /// Changes what a pCPU does, and with that the speed of its sibling.
+    pub(super) fn change_activity(&mut self, pcpu: CpuId, activity: Activity) {
+        if self.machine.pcpus[pcpu.index()].activity == activity {
+            return;
+        }
+        let now = self.now();
+        self.machine.set_activity(now, pcpu, activity);
+        let Some(sibling) = self.machine.pcpus[pcpu.index()].sibling else {
+            return;
+        };
+        if self.machine.pcpus[sibling.index()].activity == Activity::Running
+            && let Some(vcpu) = self.machine.pcpus[sibling.index()].vcpu
+        {
+            let speed = self.machine.speed(sibling);
+            self.in_guest(vcpu, |guest, id, world| guest.set_speed(id, speed, world));
+        }
+    }
+}

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One vCPU as its guest's kernel sees it.
+
+use std::collections::VecDeque;
+
+use units::Ns;
+use units::Time;
+
+use crate::ids::TaskId;
+use crate::ids::Vcpu;
+
+/// An interrupt that a vCPU has to handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Irq {
+    /// A request of a task has completed.
+    Complete { task: TaskId, request: u64 },
+    /// A task's sleep is over.
+    Timer { task: TaskId, epoch: u32 },
+    /// Another vCPU has queued something here.
+    Reschedule,
+    /// A timer of the daemon.
+    Daemon { epoch: u32 },
+}
+
+/// One vCPU.
+#[derive(Debug)]
+pub(crate) struct Cpu {
+    /// What the host calls it.
+    pub(crate) host: Vcpu,
+    /// The host runs it.
+    pub(crate) on: bool,
+    /// When it began to run, or was taken away.
+    pub(crate) turned: Time,
+    /// It has told the host that it has nothing to run.
+    pub(crate) idle: bool,
+    /// Speed in thousandths of full speed.
+    pub(crate) speed: u32,
+    /// The current task; stays current while the vCPU is away.
+    pub(crate) current: Option<TaskId>,
+    /// Runnable tasks that wait.
+    pub(crate) queue: Vec<TaskId>,
+    pub(crate) min_vruntime: u64,
+    /// Accounted up to here.
+    pub(crate) from: Time,
+    /// Kernel work that goes before the current task's step.
+    pub(crate) overhead: Ns,
+    /// Interrupts that wait for the vCPU.
+    pub(crate) pending: VecDeque<Irq>,
+    /// Makes work events that are out of date void.
+    pub(crate) epoch: u32,
+    /// The current task should make way.
+    pub(crate) resched: bool,
+    /// Work done at full speed, kernel work included.
+    pub(crate) work: Ns,
+    /// Next look for more work.
+    pub(crate) balance_at: Time,
+}
+
+impl Cpu {
+    pub(crate) fn new(host: Vcpu) -> Self {
+        Self {
+            host,
+            on: false,
+            turned: Time::ZERO,
+            idle: false,
+            speed: 1000,
+            current: None,
+            queue: Vec::new(),
+            min_vruntime: 0,
+            from: Time::ZERO,
+            overhead: Ns::ZERO,
+            pending: VecDeque::new(),
+            epoch: 0,
+            resched: false,
+            work: Ns::ZERO,
+            balance_at: Time::ZERO,
+        }
+    }
+
+    /// Runnable tasks, the current one included.
+    pub(crate) fn load(&self) -> usize {
+        self.queue.len() + usize::from(self.current.is_some())
+    }
+
+    /// Real time that `work` at full speed takes here, rounded up.
+    pub(crate) fn time_for(&self, work: Ns) -> Ns {
+        if self.speed == 1000 {
+            return work;
+        }
+        let speed = u128::from(self.speed.max(1));
+        Ns((u128::from(work.0) * 1000).div_ceil(speed) as u64)
+    }
+}

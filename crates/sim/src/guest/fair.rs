@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Who runs next on a vCPU: the fair class by virtual run time, and `SCHED_FIFO`.
+
+use policy::guest::wakeup::Lever;
+use units::Ns;
+use units::Time;
+
+use super::Class;
+use super::Guest;
+use super::TaskState;
+use crate::ids::TaskId;
+
+impl Guest {
+    /// Accounts a vCPU's time up to `now`: kernel work first, then the current
+    /// task's step.
+    pub(crate) fn account(&mut self, cpu: usize, now: Time) {
+        let c = &mut self.cpus[cpu];
+        if !c.on {
+            return;
+        }
+        let elapsed = now.since(c.from);
+        c.from = now;
+        if elapsed == Ns::ZERO {
+            return;
+        }
+        let kernel = elapsed.min(c.overhead);
+        c.overhead = c.overhead - kernel;
+        let Some(current) = c.current else {
+            c.work += kernel;
+            return;
+        };
+        let done = (elapsed - kernel).scaled(u64::from(c.speed), 1000);
+        c.work += kernel + done;
+        let task = &mut self.tasks[current.index()];
+        match &mut task.doing {
+            super::Doing::Computing(left) | super::Doing::Spinning(left) => *left = *left - done,
+            super::Doing::Ready => {}
+        }
+        task.on_cpu += elapsed;
+        if !task.in_flight.is_empty() {
+            task.io_on_cpu += elapsed;
+        }
+        self.charge(cpu, current, elapsed);
+    }
+
+    /// Charges a task's virtual run time.
+    pub(crate) fn charge(&mut self, cpu: usize, task: TaskId, ran: Ns) {
+        let t = &mut self.tasks[task.index()];
+        t.slice_ran += ran;
+        t.vruntime += ran.scaled(1024, u64::from(t.weight())).as_ns();
+        self.update_min(cpu);
+    }
+
+    fn update_min(&mut self, cpu: usize) {
+        let c = &self.cpus[cpu];
+        let least = c
+            .queue
+            .iter()
+            .chain(&c.current)
+            .filter(|task| matches!(self.tasks[task.index()].class, Class::Fair(_)))
+            .map(|task| self.tasks[task.index()].vruntime)
+            .min();
+        let c = &mut self.cpus[cpu];
+        c.min_vruntime = c.min_vruntime.max(least.unwrap_or(0));
+    }
+
+    /// The queued task that should run next.
+    pub(crate) fn first_queued(&self, cpu: usize) -> Option<usize> {
+        let queue = &self.cpus[cpu].queue;
+        (0..queue.len()).min_by_key(|n| {
+            let task = &self.tasks[queue[*n].index()];
+            (!matches!(task.class, Class::Fifo), task.vruntime, *n)
+        })
+    }
+
+    /// Should `task`, just queued on `cpu`, run instead of the current one?
+    pub(crate) fn preempts(&self, cpu: usize, task: TaskId) -> bool {
+        let Some(current) = self.cpus[cpu].current else {
+            return true;
+        };
+        let (new, old) = (&self.tasks[task.index()], &self.tasks[current.index()]);
+        match (new.class, old.class) {
+            (_, Class::Fifo) => false,
+            (Class::Fifo, _) => true,
+            (Class::Fair(_), Class::Fair(_)) => {
+                match new.lever {
+                    Some(Lever::Fifo) => return true,
+                    // A short slice is served as soon as the task is not ahead.
+                    Some(Lever::EevdfSlice(slice)) => {
+                        return old.vruntime + slice.as_ns() > new.vruntime;
+                    }
+                    Some(Lever::Off) | None => {}
+                }
+                let limit = self
+                    .kernel
+                    .wakeup_granularity
+                    .scaled(1024, u64::from(new.weight()));
+                old.vruntime > new.vruntime + limit.as_ns()
+            }
+        }
+    }
+
+    /// How long the current task may go on before another one has its turn;
+    /// `None`: for ever.
+    pub(crate) fn slice_left(&self, cpu: usize) -> Option<Ns> {
+        let c = &self.cpus[cpu];
+        let current = &self.tasks[c.current?.index()];
+        let Class::Fair(own) = current.class else {
+            return None;
+        };
+        if c.queue.is_empty() {
+            return None;
+        }
+        let weight: u64 = c
+            .queue
+            .iter()
+            .map(|task| u64::from(self.tasks[task.index()].weight()))
+            .sum::<u64>()
+            + u64::from(own);
+        let count = c.queue.len() as u64 + 1;
+        let period = self.kernel.latency.max(self.kernel.min_granularity * count);
+        let slice = period
+            .scaled(u64::from(own), weight)
+            .max(self.kernel.min_granularity);
+        Some(slice - current.slice_ran)
+    }
+
+    /// Places a woken or new task among those of a vCPU.
+    pub(crate) fn place(&mut self, cpu: usize, task: TaskId) {
+        let floor = self.cpus[cpu]
+            .min_vruntime
+            .saturating_sub(self.kernel.sleeper_credit.as_ns());
+        let t = &mut self.tasks[task.index()];
+        t.vruntime = t.vruntime.max(floor);
+    }
+
+    /// Carries a task's lead or lag from one queue's virtual time to another's.
+    pub(crate) fn carry(&mut self, task: TaskId, from: usize, to: usize) {
+        let (base, target) = (self.cpus[from].min_vruntime, self.cpus[to].min_vruntime);
+        let t = &mut self.tasks[task.index()];
+        t.vruntime = (t.vruntime + target).saturating_sub(base);
+    }
+
+    /// Books a task's time in its present state up to `now`.
+    pub(crate) fn settle(&mut self, task: TaskId, now: Time) {
+        let t = &self.tasks[task.index()];
+        let cpu = &self.cpus[t.vcpu.index()];
+        // Of a runnable task's time, what the vCPU was away is inactivity.
+        let length = now.since(t.since);
+        let away = if cpu.on {
+            Ns::ZERO
+        } else {
+            now.since(t.since.max(cpu.turned))
+        };
+        let state = t.state;
+        let t = &mut self.tasks[task.index()];
+        t.since = t.since.max(now);
+        match state {
+            TaskState::Current => t.inactive += away,
+            TaskState::Queued => {
+                t.inactive += away;
+                t.queued += length - away;
+            }
+            TaskState::BlockedIo => t.blocked_io += length,
+            TaskState::Blocked | TaskState::Exited => {}
+        }
+    }
+
+    /// Changes what a task is doing.
+    pub(crate) fn set_state(&mut self, task: TaskId, now: Time, state: TaskState) {
+        self.settle(task, now);
+        self.tasks[task.index()].state = state;
+    }
+}

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What arrives at a vCPU from outside.
+
+use units::VcpuId;
+
+use super::Awaits;
+use super::Guest;
+use super::Irq;
+use super::TaskState;
+use super::World;
+
+impl Guest {
+    /// An interrupt for a vCPU. Handled at once where the host runs it, else when
+    /// it runs again. True if it waits.
+    pub(crate) fn interrupt(&mut self, vcpu: VcpuId, irq: Irq, world: &mut World<'_>) -> bool {
+        let cpu = vcpu.index();
+        // One reminder is enough.
+        if irq != Irq::Reschedule || !self.cpus[cpu].pending.contains(&irq) {
+            self.cpus[cpu].pending.push_back(irq);
+        }
+        if !self.cpus[cpu].on {
+            return true;
+        }
+        self.handle_pending(cpu, world);
+        self.go_on(cpu, world);
+        false
+    }
+
+    /// Handles what is pending on a vCPU that runs.
+    pub(crate) fn handle_pending(&mut self, cpu: usize, world: &mut World<'_>) {
+        let now = world.agenda.now();
+        self.account(cpu, now);
+        while let Some(irq) = self.cpus[cpu].pending.pop_front() {
+            let cost = self.kernel.interrupt;
+            self.cpus[cpu].overhead += cost;
+            match irq {
+                Irq::Complete { task, request } => {
+                    let t = &mut self.tasks[task.index()];
+                    let Some(place) = t.in_flight.iter().position(|(n, _)| *n == request) else {
+                        debug_assert!(false, "request {request} completes twice");
+                        continue;
+                    };
+                    let (_, since) = t.in_flight.remove(place);
+                    self.in_flight -= 1;
+                    self.detect_completion(task, now.since(since));
+                    let t = &mut self.tasks[task.index()];
+                    if t.state == TaskState::BlockedIo {
+                        t.told = since;
+                        self.wake(cpu, task, world);
+                    } else {
+                        t.completed.push_back(since);
+                    }
+                }
+                Irq::Timer { task, epoch } => {
+                    let t = &self.tasks[task.index()];
+                    if t.sleep_epoch == epoch && t.awaits == Awaits::Timer {
+                        self.wake(cpu, task, world);
+                    }
+                }
+                Irq::Daemon { epoch } => self.daemon_event(cpu, epoch, world),
+                Irq::Reschedule => {}
+            }
+        }
+    }
+}

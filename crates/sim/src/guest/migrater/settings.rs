@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the daemon is like: the policy's own settings, and what it costs.
+
+use policy::guest::budget;
+use policy::guest::iobound;
+use policy::guest::placement;
+use policy::guest::slice;
+use policy::guest::wakeup;
+use units::Ns;
+
+/// Where knowledge of slices comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The steal page: exact, seen at the first event after a resume.
+    StealPage,
+    /// The published heartbeat (V7, V8).
+    Heartbeat {
+        /// P_mon: 300 us as published.
+        period: Ns,
+        /// A beat later than the period plus this is a gap (V8: not stated).
+        tolerance: Ns,
+    },
+}
+
+/// Which slice estimator to use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Estimator {
+    /// As published (V10).
+    LastValue,
+    /// A distribution with a confidence.
+    Distribution,
+}
+
+/// What the daemon's own work takes, as measured (docs/performance.md) or as a
+/// paper's platform may have had it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DaemonCosts {
+    /// From a bell or a timer until the monitor thinks. A pull was decided 200 us
+    /// after the resume that made it possible, a slice timer fires 54 us late.
+    pub bell: Ns,
+    /// See `bell`.
+    pub timer: Ns,
+    /// From the decision until the task is moved: 107 us.
+    pub react: Ns,
+    /// CPU time of one look: 58 us for each wake-up, the mover's included.
+    pub think: Ns,
+    /// CPU time of one heartbeat: 2.3 % of a CPU at 1900 a second.
+    pub beat: Ns,
+}
+
+impl Default for DaemonCosts {
+    fn default() -> Self {
+        Self {
+            bell: Ns::from_us(200),
+            timer: Ns::from_us(54),
+            react: Ns::from_us(107),
+            think: Ns::from_us(58),
+            beat: Ns::from_us(12),
+        }
+    }
+}
+
+/// Everything about one guest's daemon.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MigraterSettings {
+    /// Slice source.
+    pub source: Source,
+    /// Slice estimator.
+    pub estimator: Estimator,
+    /// What counts as a gap, and when slices are stable.
+    pub slice: slice::Settings,
+    /// Task Detector.
+    pub iobound: iobound::Settings,
+    /// Task Migrater.
+    pub placement: placement::Settings,
+    /// The wake-up lever.
+    pub wakeup: wakeup::Settings,
+    /// Migration budget.
+    pub budget: budget::Settings,
+    /// What it costs.
+    pub costs: DaemonCosts,
+}
+
+impl Default for MigraterSettings {
+    /// Ours.
+    fn default() -> Self {
+        Self {
+            source: Source::StealPage,
+            estimator: Estimator::Distribution,
+            slice: slice::Settings::default(),
+            iobound: iobound::Settings::default(),
+            placement: placement::Settings::default(),
+            wakeup: wakeup::Settings::default(),
+            budget: budget::Settings::default(),
+            costs: DaemonCosts::default(),
+        }
+    }
+}
+
+impl MigraterSettings {
+    /// As published: heartbeat, last value, fixed margin, no lever, no budget.
+    #[must_use]
+    pub fn published() -> Self {
+        Self {
+            source: Source::Heartbeat {
+                period: Ns::from_us(300),
+                tolerance: Ns::from_us(600),
+            },
+            estimator: Estimator::LastValue,
+            slice: slice::Settings::published(),
+            iobound: iobound::Settings::published(),
+            placement: placement::Settings::published(),
+            wakeup: wakeup::Settings::published(),
+            budget: budget::Settings::published(),
+            costs: DaemonCosts::default(),
+        }
+    }
+}

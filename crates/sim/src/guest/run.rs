@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A vCPU's flow: from step to step of its tasks.
+
+use units::Ns;
+use units::Time;
+use units::VcpuId;
+
+use super::Awaits;
+use super::Doing;
+use super::Effect;
+use super::Guest;
+use super::TaskState;
+use super::World;
+use crate::event::Event;
+use crate::ids::TaskId;
+use crate::program::Cx;
+use crate::program::Step;
+
+/// Steps in a row that take no time: more is a program that never ends one.
+const MAX_STEPS: u32 = 1_000_000;
+
+impl Guest {
+    /// The host begins to run a vCPU.
+    pub(crate) fn enter(&mut self, vcpu: VcpuId, speed: u32, world: &mut World<'_>) {
+        let now = world.agenda.now();
+        let cpu = vcpu.index();
+        debug_assert!(!self.cpus[cpu].on, "vCPU {vcpu} entered twice");
+        for n in 0..self.cpus[cpu].queue.len() {
+            let task = self.cpus[cpu].queue[n];
+            self.settle(task, now);
+        }
+        if let Some(current) = self.cpus[cpu].current {
+            self.settle(current, now);
+            if !self.kernel.steal_accounted {
+                // The kernel's clock ran on: the gap looks like run time.
+                let gap = now.since(self.cpus[cpu].turned);
+                self.charge(cpu, current, gap);
+            }
+        }
+        let c = &mut self.cpus[cpu];
+        let out = std::mem::replace(&mut c.turned, now);
+        c.on = true;
+        c.from = now;
+        c.speed = speed;
+        let was_idle = std::mem::replace(&mut c.idle, false);
+        self.daemon_entered(cpu, out, was_idle, world);
+        self.handle_pending(cpu, world);
+        self.go_on(cpu, world);
+    }
+
+    /// The host takes a vCPU away.
+    pub(crate) fn leave(&mut self, vcpu: VcpuId, now: Time) {
+        let cpu = vcpu.index();
+        self.account(cpu, now);
+        for n in 0..self.cpus[cpu].queue.len() {
+            let task = self.cpus[cpu].queue[n];
+            self.settle(task, now);
+        }
+        if let Some(current) = self.cpus[cpu].current {
+            self.settle(current, now);
+        }
+        let c = &mut self.cpus[cpu];
+        c.on = false;
+        c.turned = now;
+        c.epoch += 1;
+    }
+
+    /// A vCPU that waited on its pCPU runs on, after so much kernel work.
+    pub(crate) fn resume(&mut self, vcpu: VcpuId, speed: u32, cost: Ns, now: Time) {
+        self.account(vcpu.index(), now);
+        let c = &mut self.cpus[vcpu.index()];
+        c.speed = speed;
+        c.idle = false;
+        c.overhead += cost;
+    }
+
+    /// The speed of a vCPU's pCPU has changed.
+    pub(crate) fn set_speed(&mut self, vcpu: VcpuId, speed: u32, world: &mut World<'_>) {
+        let cpu = vcpu.index();
+        if !self.cpus[cpu].on || self.cpus[cpu].speed == speed {
+            return;
+        }
+        self.account(cpu, world.agenda.now());
+        self.cpus[cpu].speed = speed;
+        if !self.cpus[cpu].idle {
+            self.arm(cpu, world);
+        }
+    }
+
+    /// The next thing on a vCPU is due.
+    pub(crate) fn work(&mut self, vcpu: VcpuId, epoch: u32, world: &mut World<'_>) {
+        let cpu = vcpu.index();
+        if self.cpus[cpu].epoch != epoch || !self.cpus[cpu].on {
+            return;
+        }
+        let now = world.agenda.now();
+        self.account(cpu, now);
+        if self.slice_left(cpu) == Some(Ns::ZERO) {
+            self.cpus[cpu].resched = true;
+        }
+        if self.kernel.balance_period > Ns::ZERO && now >= self.cpus[cpu].balance_at {
+            self.cpus[cpu].balance_at = now + self.kernel.balance_period;
+            self.pull_work(cpu, false, now);
+        }
+        self.go_on(cpu, world);
+    }
+
+    /// Runs a vCPU's tasks until one needs time or none is left.
+    pub(crate) fn go_on(&mut self, cpu: usize, world: &mut World<'_>) {
+        let now = world.agenda.now();
+        for _ in 0..MAX_STEPS {
+            if self.cpus[cpu].resched {
+                self.cpus[cpu].resched = false;
+                self.put_back(cpu, now);
+            }
+            let Some(current) = self.cpus[cpu]
+                .current
+                .or_else(|| self.take_next(cpu, world))
+            else {
+                let c = &mut self.cpus[cpu];
+                c.epoch += 1;
+                if !c.idle {
+                    c.idle = true;
+                    world.effects.push(Effect::Idle(c.host));
+                }
+                return;
+            };
+            self.cpus[cpu].idle = false;
+            match self.tasks[current.index()].doing {
+                Doing::Computing(Ns(0)) => self.tasks[current.index()].doing = Doing::Ready,
+                Doing::Spinning(Ns(0)) => {
+                    // It has spun in vain: it blocks until it is let go.
+                    self.tasks[current.index()].doing = Doing::Ready;
+                    self.block(cpu, current, TaskState::Blocked, now);
+                }
+                Doing::Computing(_) | Doing::Spinning(_) => {
+                    self.arm(cpu, world);
+                    return;
+                }
+                Doing::Ready => self.step(cpu, current, world),
+            }
+        }
+        debug_assert!(false, "a program makes steps without end");
+    }
+
+    /// Lets the next thing on a vCPU happen when it is due.
+    pub(crate) fn arm(&mut self, cpu: usize, world: &mut World<'_>) {
+        let now = world.agenda.now();
+        let c = &mut self.cpus[cpu];
+        c.epoch += 1;
+        let (epoch, host) = (c.epoch, c.host);
+        let c = &self.cpus[cpu];
+        let Some(left) = c.current.and_then(|task| self.tasks[task.index()].left()) else {
+            return;
+        };
+        let mut at = now + c.overhead + c.time_for(left);
+        if let Some(slice) = self.slice_left(cpu) {
+            let end = now + slice.max(Ns(1));
+            let tick = self.kernel.tick.as_ns();
+            let end = if tick > 0 {
+                Time(end.as_ns().div_ceil(tick) * tick)
+            } else {
+                end
+            };
+            at = at.min(end);
+        }
+        world.agenda.at(at, Event::Work { vcpu: host, epoch });
+    }
+
+    /// The current task makes way.
+    fn put_back(&mut self, cpu: usize, now: Time) {
+        let Some(current) = self.cpus[cpu].current else {
+            return;
+        };
+        let Some(next) = self.first_queued(cpu) else {
+            return;
+        };
+        let next = &self.tasks[self.cpus[cpu].queue[next].index()];
+        let (fifo, vruntime) = (matches!(next.class, super::Class::Fifo), next.vruntime);
+        let task = &mut self.tasks[current.index()];
+        task.slice_ran = Ns::ZERO;
+        if !fifo && vruntime >= task.vruntime {
+            return;
+        }
+        self.set_state(current, now, TaskState::Queued);
+        self.cpus[cpu].current = None;
+        self.cpus[cpu].queue.push(current);
+    }
+
+    /// Makes the next queued task current; takes one from elsewhere if there is
+    /// none.
+    fn take_next(&mut self, cpu: usize, world: &mut World<'_>) -> Option<TaskId> {
+        let now = world.agenda.now();
+        if self.cpus[cpu].queue.is_empty() {
+            self.pull_work(cpu, true, now);
+        }
+        let index = self.first_queued(cpu)?;
+        let task = self.cpus[cpu].queue.remove(index);
+        self.set_state(task, now, TaskState::Current);
+        self.detect(cpu, task, world);
+        let t = &mut self.tasks[task.index()];
+        t.slice_ran = Ns::ZERO;
+        t.switches += 1;
+        let mut cost = self.kernel.switch;
+        if t.ran_on.index() != cpu {
+            t.ran_on = VcpuId(cpu as u32);
+            t.moved += 1;
+            cost += self.kernel.migration;
+        }
+        let c = &mut self.cpus[cpu];
+        c.overhead += cost;
+        c.current = Some(task);
+        Some(task)
+    }
+
+    /// The current task stops until something wakes it.
+    fn block(&mut self, cpu: usize, task: TaskId, state: TaskState, now: Time) {
+        debug_assert_eq!(self.cpus[cpu].current, Some(task));
+        self.set_state(task, now, state);
+        self.cpus[cpu].current = None;
+    }
+
+    /// Asks the current task's program for its next step and carries it out.
+    fn step(&mut self, cpu: usize, task: TaskId, world: &mut World<'_>) {
+        let now = world.agenda.now();
+        let t = &mut self.tasks[task.index()];
+        let step = t.program.next(&mut Cx {
+            now,
+            random: &mut t.random,
+            done: &mut t.done,
+            since: t.told,
+        });
+        match step {
+            Step::Compute(work) => t.doing = Doing::Computing(work),
+            Step::Submit(request) => {
+                let number = self.next_request;
+                t.in_flight.push((number, now));
+                self.next_request += 1;
+                self.in_flight += 1;
+                world.effects.push(Effect::Submit {
+                    vcpu: self.cpus[cpu].host,
+                    vm: self.vm,
+                    task,
+                    number,
+                    request,
+                });
+            }
+            Step::Await => match t.completed.pop_front() {
+                Some(since) => t.told = since,
+                None => {
+                    t.awaits = Awaits::Request;
+                    self.block(cpu, task, TaskState::BlockedIo, now);
+                }
+            },
+            Step::Receive => match t.mailbox.pop_front() {
+                Some(since) => t.told = since,
+                None => {
+                    t.awaits = Awaits::Message;
+                    self.block(cpu, task, TaskState::Blocked, now);
+                }
+            },
+            Step::Sleep(length) => {
+                t.sleep_epoch += 1;
+                t.awaits = Awaits::Timer;
+                let event = Event::Timer {
+                    vcpu: self.cpus[cpu].host,
+                    task,
+                    epoch: t.sleep_epoch,
+                };
+                world.agenda.at(now + length, event);
+                self.block(cpu, task, TaskState::Blocked, now);
+            }
+            Step::Barrier { barrier, spin } => self.arrive(cpu, task, barrier, spin, world),
+            Step::Lock { lock, spin } => self.lock(task, lock, spin),
+            Step::Unlock { lock } => self.unlock(cpu, lock, world),
+            Step::Send { task: to } => self.send(cpu, TaskId(to), now, world),
+            Step::Exit => self.block(cpu, task, TaskState::Exited, now),
+        }
+    }
+}

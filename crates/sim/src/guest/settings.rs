@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What is known of a guest's kernel.
+
+use units::Ns;
+
+/// A guest kernel's scheduler and its costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelSettings {
+    /// Every task of a vCPU runs once within this, while they are few.
+    pub latency: Ns,
+    /// No slice of a task is shorter.
+    pub min_granularity: Ns,
+    /// How far behind the running task a waking one has to be to preempt it.
+    pub wakeup_granularity: Ns,
+    /// How far back a sleeper is placed at most, as credit.
+    pub sleeper_credit: Ns,
+    /// Preemption by time happens at ticks of this length only; zero: exactly.
+    pub tick: Ns,
+    /// Changing to another task.
+    pub switch: Ns,
+    /// Handling an interrupt, up to the wake-up that it makes.
+    pub interrupt: Ns,
+    /// What a task loses when it runs on another vCPU than before (cold caches).
+    pub migration: Ns,
+    /// Time in which the vCPU was away is not charged to the task that was
+    /// current (`PARAVIRT_TIME_ACCOUNTING` on a host that reports steal).
+    pub steal_accounted: bool,
+    /// How often a vCPU looks for more work; zero: only when it has none.
+    pub balance_period: Ns,
+}
+
+impl Default for KernelSettings {
+    /// CFS as Linux sets it on 8 CPUs or more (4.4 of 13.1's guests and later),
+    /// 250 ticks a second.
+    fn default() -> Self {
+        Self {
+            latency: Ns::from_ms(24),
+            min_granularity: Ns::from_ms(3),
+            wakeup_granularity: Ns::from_ms(4),
+            sleeper_credit: Ns::from_ms(12),
+            tick: Ns::from_ms(4),
+            switch: Ns::from_us(2),
+            interrupt: Ns::from_us(2),
+            migration: Ns::from_us(20),
+            steal_accounted: true,
+            balance_period: Ns::from_ms(64),
+        }
+    }
+}
+
+impl KernelSettings {
+    /// The same scheduler on a machine of `cpus` CPUs: Linux scales its times by
+    /// 1 + log2 of the number of CPUs, up to 8 of them.
+    #[must_use]
+    pub fn scaled(cpus: u32) -> Self {
+        let factor = 1 + u64::from(cpus.clamp(1, 8).ilog2());
+        Self {
+            latency: Ns::from_ms(6) * factor,
+            min_granularity: Ns::from_us(750) * factor,
+            wakeup_granularity: Ns::from_ms(1) * factor,
+            sleeper_credit: Ns::from_ms(3) * factor,
+            ..Self::default()
+        }
+    }
+}

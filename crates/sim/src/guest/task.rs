@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A task of a guest.
+
+use policy::guest::wakeup::Lever;
+use units::CpuSet;
+use units::Ns;
+use units::Time;
+use units::VcpuId;
+
+use crate::program::Done;
+use crate::program::Program;
+use crate::random::Random;
+
+/// How a task is scheduled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// By fair shares, with this weight (1024 is nice 0).
+    Fair(u32),
+    /// Before every fair task, until it sleeps (`SCHED_FIFO`).
+    Fifo,
+}
+
+/// What a task is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TaskState {
+    /// The current task of its vCPU.
+    Current,
+    /// In its vCPU's queue.
+    Queued,
+    /// Waits for a request.
+    BlockedIo,
+    /// Sleeps for another reason.
+    Blocked,
+    /// Has ended.
+    Exited,
+}
+
+/// What a task's current step still needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Doing {
+    /// Nothing: its program is asked for the next step.
+    Ready,
+    /// CPU time at full speed.
+    Computing(Ns),
+    /// Spins for at most so much CPU time at full speed.
+    Spinning(Ns),
+}
+
+/// A task.
+#[derive(Debug)]
+pub struct Task {
+    /// Its name in reports.
+    pub name: String,
+    /// Which measured group it belongs to.
+    pub group: u32,
+    /// How it is scheduled.
+    pub class: Class,
+    /// Where its owner allows it to run.
+    pub owned_mask: CpuSet,
+    /// Where it may run now: within `owned_mask`, narrowed by the daemon.
+    pub mask: CpuSet,
+    /// The vCPU on which it runs or is queued, or last was.
+    pub vcpu: VcpuId,
+    /// What it is doing.
+    pub state: TaskState,
+    /// Since when.
+    pub since: Time,
+    /// What it has got done.
+    pub done: Done,
+    /// Time on the CPU, without stolen time.
+    pub on_cpu: Ns,
+    /// Of that, time with requests of its own in flight.
+    pub io_on_cpu: Ns,
+    /// Time blocked on I/O.
+    pub blocked_io: Ns,
+    /// Time queued while its vCPU ran.
+    pub queued: Ns,
+    /// Time queued, current or with a completion pending on a vCPU that was away.
+    pub inactive: Ns,
+    /// Times it was put on a CPU.
+    pub switches: u64,
+    /// Times it ran on another vCPU than before.
+    pub moved: u64,
+    /// What the daemon does for it at wake-up.
+    pub(crate) lever: Option<Lever>,
+    pub(crate) program: Box<dyn Program>,
+    pub(crate) random: Random,
+    pub(crate) doing: Doing,
+    pub(crate) vruntime: u64,
+    /// Run time in its present slice.
+    pub(crate) slice_ran: Ns,
+    /// Where it ran last; a run elsewhere costs a migration.
+    pub(crate) ran_on: VcpuId,
+    /// Submission times of its requests in flight, oldest first, by number.
+    pub(crate) in_flight: Vec<(u64, Time)>,
+    /// Submission times of completed requests that it has not taken yet.
+    pub(crate) completed: std::collections::VecDeque<Time>,
+    /// Sending times of messages that it has not received yet.
+    pub(crate) mailbox: std::collections::VecDeque<Time>,
+    /// What its next step is told: see `Cx::since`.
+    pub(crate) told: Time,
+    pub(crate) sleep_epoch: u32,
+    /// The barrier or lock it spins or is blocked at.
+    pub(crate) awaits: Awaits,
+}
+
+/// What a spinning or blocked task waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Awaits {
+    Nothing,
+    Request,
+    Message,
+    Timer,
+    Barrier(u32),
+    Lock(u32),
+}
+
+impl Task {
+    /// Weight for virtual time.
+    pub(crate) const fn weight(&self) -> u32 {
+        match self.class {
+            Class::Fair(weight) => {
+                if weight == 0 {
+                    1
+                } else {
+                    weight
+                }
+            }
+            Class::Fifo => 1024,
+        }
+    }
+
+    pub(crate) fn runnable(&self) -> bool {
+        matches!(self.state, TaskState::Current | TaskState::Queued)
+    }
+
+    /// CPU time at full speed until its step is done; `None`: it has to be asked.
+    pub(crate) const fn left(&self) -> Option<Ns> {
+        match self.doing {
+            Doing::Ready => None,
+            Doing::Computing(left) | Doing::Spinning(left) => Some(left),
+        }
+    }
+}

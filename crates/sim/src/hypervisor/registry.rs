@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Policies by name, as scenarios ask for them.
+
+use units::Ns;
+
+use super::Cfs;
+use super::CfsSettings;
+use super::Fixed;
+use super::FixedSettings;
+use super::Hypervisor;
+
+/// What a scenario says about sharing, whatever the policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sharing {
+    /// VMs per pCPU, phantoms included.
+    pub vms_per_pcpu: u32,
+    /// How long one of them runs before the next one does, where a policy has one
+    /// slice for all.
+    pub slice: Ns,
+    /// See [`FixedSettings::sweep_permille`].
+    pub sweep_permille: u32,
+}
+
+/// The names that [`by_name`] knows, in the order of the documentation. To add a
+/// policy: its module, one line here, one arm there.
+pub const NAMES: &[&str] = &["fixed", "cfs"];
+
+/// A policy with its default settings; `None` if there is none of that name.
+#[must_use]
+pub fn by_name(name: &str, sharing: &Sharing) -> Option<Box<dyn Hypervisor>> {
+    Some(match name {
+        "fixed" => Box::new(Fixed::new(FixedSettings {
+            slots: sharing.vms_per_pcpu,
+            slice: sharing.slice,
+            sweep_permille: sharing.sweep_permille,
+        })),
+        "cfs" => Box::new(Cfs::new(CfsSettings::with_slice(sharing.slice))),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_is_a_policy_of_that_name() {
+        let sharing = Sharing {
+            vms_per_pcpu: 2,
+            slice: Ns::from_ms(11),
+            sweep_permille: 100,
+        };
+        for name in NAMES {
+            let policy = by_name(name, &sharing);
+            assert_eq!(policy.map(|policy| policy.name()), Some(*name));
+        }
+        assert!(by_name("none", &sharing).is_none());
+    }
+}

@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The physical machine and what is known of every vCPU on it.
+//!
+//! Facts only: the engine writes them, hypervisor policies and reports read
+//! them. Every nanosecond of a pCPU and of a vCPU is in exactly one of the
+//! counters here; [`Machine::check`] proves it.
+
+use std::ops::Range;
+
+use units::CpuId;
+use units::Ns;
+use units::Time;
+use units::VcpuId;
+
+use crate::ids::Vcpu;
+use crate::ids::VmId;
+
+/// The weight of a VM or vCPU for which nothing else was said: nice 0 in Linux.
+pub const NORMAL_WEIGHT: u32 = 1024;
+
+/// What switching and moving cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Costs {
+    /// A pCPU changes to another vCPU: exit, scheduler, entry, cold caches. Paid
+    /// before the new vCPU runs; nobody runs meanwhile.
+    pub vcpu_switch: Ns,
+    /// Added when the vCPU last ran on another pCPU.
+    pub vcpu_migration: Ns,
+    /// From a kick of another pCPU until it looks at its queue (an IPI).
+    pub ipi: Ns,
+    /// From the event until a vCPU that retained its context or polled runs on.
+    pub resume: Ns,
+}
+
+impl Default for Costs {
+    /// None is stated in the papers (section 14). 5 us for a switch: a KVM exit
+    /// and entry take 1..2 us each and L1 and TLB have to be filled again; 3 us
+    /// for an IPI through the hypervisor; 1 us to leave MWAIT.
+    fn default() -> Self {
+        Self {
+            vcpu_switch: Ns::from_us(5),
+            vcpu_migration: Ns::from_us(5),
+            ipi: Ns::from_us(3),
+            resume: Ns::from_us(1),
+        }
+    }
+}
+
+/// Speed of a hyperthread, in thousandths of that with an idle sibling, by what
+/// the sibling does (B7, table 3.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Smt {
+    /// The sibling computes. Not stated (B7: "about 50 % expected").
+    pub computing: u32,
+    /// The sibling polls in the halt-polling loop: 730 (B7).
+    pub polling: u32,
+    /// The sibling is switching vCPUs: 320 (B7).
+    pub switching: u32,
+    /// The sibling retains a context with MWAIT: as if it were idle (M1).
+    pub retaining: u32,
+}
+
+impl Default for Smt {
+    fn default() -> Self {
+        Self {
+            computing: 600,
+            polling: 730,
+            switching: 320,
+            retaining: 1000,
+        }
+    }
+}
+
+/// What a pCPU does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activity {
+    /// Nothing.
+    Idle,
+    /// Changes vCPUs.
+    Switching,
+    /// Runs a vCPU.
+    Running,
+    /// Polls on behalf of a vCPU that waits (B4).
+    Polling,
+    /// Retains the context of a vCPU that waits (M1).
+    Retaining,
+}
+
+/// One pCPU (a hyperthread where there are two per core).
+#[derive(Clone, Debug)]
+pub struct Pcpu {
+    /// The other hyperthread of its core.
+    pub sibling: Option<CpuId>,
+    /// The vCPU that has it: running, being switched to, polling or retaining.
+    pub vcpu: Option<Vcpu>,
+    /// What it does.
+    pub activity: Activity,
+    /// Since when it does so.
+    pub since: Time,
+    /// Time spent on each activity before `since`, in the order of the enum.
+    pub spent: [Ns; 5],
+    /// The vCPU that had it last: going back to it is no switch.
+    pub last: Option<Vcpu>,
+    /// Switches from one vCPU to another.
+    pub switches: u64,
+    /// When the slice of the present vCPU ends, if it does.
+    pub slice_end: Option<Time>,
+    pub(crate) epoch: u32,
+    /// Kicks to come.
+    pub(crate) kicks: Vec<Time>,
+}
+
+/// What a vCPU is doing, as the host sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It waits for an event and has no pCPU (M28 "waiting").
+    Halted,
+    /// It wants to run and has no pCPU (M28 "ready").
+    Queued,
+    /// It has this pCPU (M28 "running"); also while being switched to.
+    Running(CpuId),
+    /// It waits for an event and keeps this pCPU, polling or retaining its
+    /// context.
+    Waiting(CpuId),
+}
+
+/// One vCPU, seen by the host.
+#[derive(Clone, Debug)]
+pub struct VcpuFacts {
+    /// Its VM.
+    pub vm: VmId,
+    /// Its number in that VM.
+    pub id: VcpuId,
+    /// Its share under contention, in the units of Linux ([`NORMAL_WEIGHT`]).
+    pub weight: u32,
+    /// The pCPUs on which it may run; empty means all.
+    pub allowed: Vec<CpuId>,
+    /// What it is doing.
+    pub state: State,
+    /// Since when.
+    pub since: Time,
+    /// Where it ran last.
+    pub last_pcpu: Option<CpuId>,
+    /// Time running, polling and retaining included: what a policy charges.
+    pub ran: Ns,
+    /// Of that, time in which it kept its pCPU while it waited.
+    pub waited_on_pcpu: Ns,
+    /// Time ready without a pCPU.
+    pub ready: Ns,
+    /// Time halted.
+    pub halted: Ns,
+    /// Work done, in nanoseconds at full speed: `ran` without waiting, switch
+    /// costs and what a sibling took (B7). A stand-in for instructions: work
+    /// per running time is the IPC of M11.
+    pub work: Ns,
+    /// Times it got a pCPU that another vCPU had before.
+    pub switched_in: u64,
+    /// Times it got another pCPU than the last time.
+    pub migrations: u64,
+    /// Times it lost its pCPU although it wanted to go on.
+    pub preempted: u64,
+    /// Wake-ups from halted.
+    pub wakeups: u64,
+    /// Times it waited on its pCPU (polls and retentions), and of those, times
+    /// that ended by the event and not by the timeout.
+    pub waits: u64,
+    /// See `waits`.
+    pub waits_paid: u64,
+    /// I/O completions that arrived for it (the response events of I2).
+    pub io_events: u64,
+    /// IPIs that it has sent to other vCPUs of its VM.
+    pub ipis_sent: u64,
+    pub(crate) epoch: u32,
+    /// When it began to wait on its pCPU.
+    pub(crate) wait_began: Time,
+}
+
+/// One VM, seen by the host.
+#[derive(Clone, Debug)]
+pub struct VmFacts {
+    /// Its name in the scenario.
+    pub name: String,
+    /// Its vCPUs.
+    pub vcpus: Range<u32>,
+    /// Its weight; each of its vCPUs has this weight at the start.
+    pub weight: u32,
+    /// Declared I/O-intensive by the administrator (S4).
+    pub io_intensive: bool,
+    /// It is a driver domain: it serves the others' I/O (6.1, S3).
+    pub driver_domain: bool,
+}
+
+/// The machine.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// What switching and moving cost.
+    pub costs: Costs,
+    /// How hyperthreads slow each other down.
+    pub smt: Smt,
+    /// By [`CpuId`].
+    pub pcpus: Vec<Pcpu>,
+    /// By [`Vcpu`].
+    pub vcpus: Vec<VcpuFacts>,
+    /// By [`VmId`].
+    pub vms: Vec<VmFacts>,
+    pub(crate) started: Time,
+}
+
+impl Machine {
+    /// A machine of `count` pCPUs without VMs; with `smt`, pCPUs 2n and 2n+1 are
+    /// the hyperthreads of one core.
+    #[must_use]
+    pub fn new(count: u32, two_threads: bool, costs: Costs, smt: Smt) -> Self {
+        let sibling = |n: u32| Some(CpuId(n ^ 1)).filter(|s| two_threads && s.0 < count);
+        Self {
+            costs,
+            smt,
+            pcpus: (0..count)
+                .map(|n| Pcpu {
+                    sibling: sibling(n),
+                    vcpu: None,
+                    activity: Activity::Idle,
+                    since: Time::ZERO,
+                    spent: [Ns::ZERO; 5],
+                    last: None,
+                    switches: 0,
+                    slice_end: None,
+                    epoch: 0,
+                    kicks: Vec::new(),
+                })
+                .collect(),
+            vcpus: Vec::new(),
+            vms: Vec::new(),
+            started: Time::ZERO,
+        }
+    }
+
+    /// Adds a VM; `pins[i]` lists the pCPUs of its vCPU i (none: all).
+    pub fn add_vm(&mut self, name: &str, weight: u32, pins: &[Vec<CpuId>]) -> VmId {
+        let vm = VmId(self.vms.len() as u32);
+        let first = self.vcpus.len() as u32;
+        for (nth, allowed) in pins.iter().enumerate() {
+            self.vcpus.push(VcpuFacts {
+                vm,
+                id: VcpuId(nth as u32),
+                weight,
+                allowed: allowed.clone(),
+                state: State::Halted,
+                since: Time::ZERO,
+                last_pcpu: None,
+                ran: Ns::ZERO,
+                waited_on_pcpu: Ns::ZERO,
+                ready: Ns::ZERO,
+                halted: Ns::ZERO,
+                work: Ns::ZERO,
+                switched_in: 0,
+                migrations: 0,
+                preempted: 0,
+                wakeups: 0,
+                waits: 0,
+                waits_paid: 0,
+                io_events: 0,
+                ipis_sent: 0,
+                epoch: 0,
+                wait_began: Time::ZERO,
+            });
+        }
+        self.vms.push(VmFacts {
+            name: name.to_owned(),
+            vcpus: first..first + pins.len() as u32,
+            weight,
+            io_intensive: false,
+            driver_domain: false,
+        });
+        vm
+    }
+
+    /// The host's name of a VM's vCPU.
+    #[must_use]
+    pub fn vcpu(&self, vm: VmId, id: VcpuId) -> Vcpu {
+        Vcpu(self.vms[vm.index()].vcpus.start + id.0)
+    }
+
+    /// May this vCPU run there?
+    #[must_use]
+    pub fn allows(&self, vcpu: Vcpu, pcpu: CpuId) -> bool {
+        let allowed = &self.vcpus[vcpu.index()].allowed;
+        allowed.is_empty() || allowed.contains(&pcpu)
+    }
+
+    /// Speed of a pCPU now, in thousandths of that with an idle sibling (B7).
+    #[must_use]
+    pub fn speed(&self, pcpu: CpuId) -> u32 {
+        let Some(sibling) = self.pcpus[pcpu.index()].sibling else {
+            return 1000;
+        };
+        match self.pcpus[sibling.index()].activity {
+            Activity::Idle => 1000,
+            Activity::Switching => self.smt.switching,
+            Activity::Running => self.smt.computing,
+            Activity::Polling => self.smt.polling,
+            Activity::Retaining => self.smt.retaining,
+        }
+    }
+
+    /// Books the time of a pCPU up to now and changes what it does.
+    pub(crate) fn set_activity(&mut self, now: Time, pcpu: CpuId, activity: Activity) {
+        let p = &mut self.pcpus[pcpu.index()];
+        p.spent[p.activity as usize] += now.since(p.since);
+        p.since = now;
+        p.activity = activity;
+    }
+
+    /// Books the time of a vCPU up to now and changes its state. Returns the
+    /// time that it had its pCPU.
+    pub(crate) fn set_state(&mut self, now: Time, vcpu: Vcpu, state: State) -> Ns {
+        let v = &mut self.vcpus[vcpu.index()];
+        let length = now.since(v.since);
+        let mut ran = Ns::ZERO;
+        match v.state {
+            State::Halted => v.halted += length,
+            State::Queued => v.ready += length,
+            State::Running(_) => ran = length,
+            State::Waiting(_) => {
+                ran = length;
+                v.waited_on_pcpu += length;
+            }
+        }
+        v.ran += ran;
+        v.since = now;
+        v.state = state;
+        ran
+    }
+
+    /// Books everything up to now; nothing else changes.
+    pub(crate) fn settle(&mut self, now: Time) {
+        for n in 0..self.pcpus.len() {
+            self.set_activity(now, CpuId(n as u32), self.pcpus[n].activity);
+        }
+        for n in 0..self.vcpus.len() {
+            self.set_state(now, Vcpu(n as u32), self.vcpus[n].state);
+        }
+    }
+
+    /// Are all books in balance at `now`? Every pCPU and vCPU has had exactly
+    /// the time since the start, the vCPUs together exactly the time that the
+    /// pCPUs gave, and no vCPU is in two places.
+    ///
+    /// # Errors
+    /// A text that says what is wrong: a bug of the simulator.
+    pub fn check(&self, now: Time) -> Result<(), String> {
+        let total = now.since(self.started);
+        let mut given = Ns::ZERO;
+        for (n, p) in self.pcpus.iter().enumerate() {
+            let open = now.since(p.since);
+            let sum = p.spent.iter().copied().sum::<Ns>() + open;
+            if sum != total {
+                return Err(format!("pCPU {n} has had {sum} of {total}"));
+            }
+            let idle = p.spent[Activity::Idle as usize]
+                + if p.activity == Activity::Idle {
+                    open
+                } else {
+                    Ns::ZERO
+                };
+            given += total - idle;
+            if (p.activity == Activity::Idle) != p.vcpu.is_none() {
+                return Err(format!("pCPU {n} is {:?} with {:?}", p.activity, p.vcpu));
+            }
+            if let Some(v) = p.vcpu {
+                let state = self.vcpus[v.index()].state;
+                let here = CpuId(n as u32);
+                if state != State::Running(here) && state != State::Waiting(here) {
+                    return Err(format!("pCPU {n} has vCPU {v}, which is {state:?}"));
+                }
+            }
+        }
+        let mut taken = Ns::ZERO;
+        for (n, v) in self.vcpus.iter().enumerate() {
+            let open = now.since(v.since);
+            let sum = v.ran + v.ready + v.halted + open;
+            if sum != total {
+                return Err(format!("vCPU {n} has had {sum} of {total}"));
+            }
+            taken += v.ran;
+            if let State::Running(p) | State::Waiting(p) = v.state {
+                taken += open;
+                if self.pcpus[p.index()].vcpu != Some(Vcpu(n as u32)) {
+                    return Err(format!("vCPU {n} is {:?}, which does not have it", v.state));
+                }
+            }
+        }
+        if taken != given {
+            return Err(format!(
+                "vCPUs have taken {taken} of {given} that were given"
+            ));
+        }
+        Ok(())
+    }
+}

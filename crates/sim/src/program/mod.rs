@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What tasks do: programs, as sequences of steps.
+//!
+//! A program is asked for its next step whenever the last one is done and its
+//! task runs. Steps take no time of their own except [`Step::Compute`] and
+//! spinning at a barrier or lock; whatever a system call costs is a `Compute` of
+//! its own. What a program has got done it counts itself ([`Done`]).
+
+mod compute;
+mod reader;
+
+use units::Ns;
+use units::Time;
+
+pub use compute::Compute;
+pub use reader::Phases;
+pub use reader::Reader;
+pub use reader::ReaderSettings;
+
+use crate::ids::DeviceId;
+use crate::random::Random;
+
+/// What a task does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Uses the CPU for so long, at full speed.
+    Compute(Ns),
+    /// Gives a request to a device and goes on.
+    Submit(Request),
+    /// Waits until one of its requests has completed. Each completion is taken
+    /// by one `Await`.
+    Await,
+    /// Sleeps, not for I/O.
+    Sleep(Ns),
+    /// Waits at a barrier of its VM until all have come: spins for `spin`, then
+    /// blocks.
+    Barrier {
+        /// Number of the barrier in its VM.
+        barrier: u32,
+        /// Spins for so long before it blocks.
+        spin: Ns,
+    },
+    /// Takes a lock of its VM: spins for `spin`, then blocks.
+    Lock {
+        /// Number of the lock in its VM.
+        lock: u32,
+        /// Spins for so long before it blocks.
+        spin: Ns,
+    },
+    /// Gives a lock back.
+    Unlock {
+        /// Number of the lock in its VM.
+        lock: u32,
+    },
+    /// Waits for a message in its mailbox (from a client or another task).
+    Receive,
+    /// Puts a message into the mailbox of another task of its VM.
+    Send {
+        /// The number of that task in its VM.
+        task: u32,
+    },
+    /// Ends.
+    Exit,
+}
+
+/// A request to a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Which device.
+    pub device: DeviceId,
+    /// How much data.
+    pub bytes: u32,
+    /// Where on the device, in bytes.
+    pub offset: u64,
+    /// Direction.
+    pub write: bool,
+}
+
+/// What a program sees at a step.
+#[derive(Debug)]
+pub struct Cx<'a> {
+    /// The present instant.
+    pub now: Time,
+    /// The task's own generator.
+    pub random: &'a mut Random,
+    /// What the task has got done.
+    pub done: &'a mut Done,
+    /// When its earliest unfinished request was submitted, or its message sent:
+    /// set before the step after an `Await` or `Receive`.
+    pub since: Time,
+}
+
+impl Cx<'_> {
+    /// One request or unit of work is done; `latency` since it began.
+    pub fn complete(&mut self, bytes: u64, latency: Ns) {
+        self.done.operations += 1;
+        self.done.bytes += bytes;
+        self.done.latency.record(latency);
+    }
+}
+
+/// What a task has got done since the counters were last cleared.
+#[derive(Clone, Debug, Default)]
+pub struct Done {
+    /// Requests, units of work or messages.
+    pub operations: u64,
+    /// Bytes of these.
+    pub bytes: u64,
+    /// Their latencies.
+    pub latency: Latencies,
+}
+
+/// Latencies in logarithmic buckets of 1/32: each percentile is at most 3 % too
+/// high.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Latencies {
+    buckets: std::collections::BTreeMap<u32, u64>,
+    count: u64,
+    max: Ns,
+    sum: u128,
+}
+
+/// Buckets per doubling, as a power of two.
+const FINE: u32 = 5;
+
+impl Latencies {
+    /// Adds one.
+    pub fn record(&mut self, latency: Ns) {
+        *self.buckets.entry(bucket(latency.0)).or_default() += 1;
+        self.count += 1;
+        self.max = self.max.max(latency);
+        self.sum += u128::from(latency.0);
+    }
+
+    /// Adds all of another.
+    pub fn merge(&mut self, other: &Self) {
+        for (bucket, count) in &other.buckets {
+            *self.buckets.entry(*bucket).or_default() += count;
+        }
+        self.count += other.count;
+        self.max = self.max.max(other.max);
+        self.sum += other.sum;
+    }
+
+    /// How many.
+    #[must_use]
+    pub const fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The longest.
+    #[must_use]
+    pub const fn max(&self) -> Ns {
+        self.max
+    }
+
+    /// The mean; zero without any.
+    #[must_use]
+    pub fn mean(&self) -> Ns {
+        Ns((self.sum / u128::from(self.count.max(1))) as u64)
+    }
+
+    /// At least `permille` of 1000 latencies are no longer than this.
+    #[must_use]
+    pub fn percentile(&self, permille: u64) -> Ns {
+        let wanted = (u128::from(self.count) * u128::from(permille)).div_ceil(1000) as u64;
+        let mut seen = 0;
+        for (bucket, count) in &self.buckets {
+            seen += count;
+            if seen >= wanted.max(1) {
+                return Ns(upper(*bucket)).min(self.max);
+            }
+        }
+        Ns::ZERO
+    }
+}
+
+/// The bucket of a value: its leading bits.
+fn bucket(value: u64) -> u32 {
+    let bits = u64::BITS - value.leading_zeros();
+    if bits <= FINE + 1 {
+        return value as u32;
+    }
+    let shift = bits - FINE - 1;
+    (shift << (FINE)) + (value >> shift) as u32
+}
+
+/// The largest value in a bucket.
+fn upper(bucket: u32) -> u64 {
+    if bucket < 2 << FINE {
+        return u64::from(bucket);
+    }
+    let shift = (bucket >> FINE) - 1;
+    let leading = u64::from(bucket - (shift << FINE));
+    ((leading + 1) << shift) - 1
+}
+
+/// A program.
+pub trait Program: Send + std::fmt::Debug {
+    /// The next step. Called only when the last one is done.
+    fn next(&mut self, cx: &mut Cx<'_>) -> Step;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_at_most_three_percent_too_high() {
+        let mut latencies = Latencies::default();
+        for us in 1..=1000 {
+            latencies.record(Ns::from_us(us));
+        }
+        for (permille, us) in [(500, 500), (990, 990), (999, 999), (1000, 1000)] {
+            let got = latencies.percentile(permille);
+            let exact = Ns::from_us(us);
+            assert!(
+                got >= exact && got.0 <= exact.0 * 104 / 100,
+                "{permille}: {got}"
+            );
+        }
+        assert_eq!(latencies.mean(), Ns(500_500));
+        assert_eq!(Latencies::default().percentile(500), Ns::ZERO);
+    }
+
+    #[test]
+    fn buckets_are_ordered_and_hold_their_values() {
+        let mut last = 0;
+        for value in (0..200).chain((8..63).flat_map(|n| [(1u64 << n) - 1, 1 << n, (1 << n) + 1])) {
+            let b = bucket(value);
+            assert!(b >= last, "{value}");
+            assert!(upper(b) >= value, "{value} in {b} up to {}", upper(b));
+            last = b;
+        }
+    }
+}

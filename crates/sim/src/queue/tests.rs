@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+use proptest::prelude::*;
+use units::CpuId;
+
+use super::*;
+
+proptest! {
+    /// Both queues give the same events in the same order, which is the order
+    /// of (time, rank, sequence).
+    #[test]
+    fn both_queues_agree(times in proptest::collection::vec((0u64..50, 0u32..3), 0..200)) {
+        let mut agendas = [Agenda::new(QueueKind::Heap), Agenda::new(QueueKind::Tree)];
+        for agenda in &mut agendas {
+            for (at, what) in &times {
+                let event = match what {
+                    0 => Event::Resched { pcpu: CpuId(*at as u32) },
+                    1 => Event::HostSlow,
+                    _ => Event::HostTimer { token: *at },
+                };
+                agenda.at(Time(*at), event);
+            }
+        }
+        let [heap, tree] = &mut agendas;
+        let mut last = (Time::ZERO, Rank::Device);
+        while let Some(event) = heap.next(Time(1000)) {
+            prop_assert_eq!(Some(event), tree.next(Time(1000)));
+            let place = (heap.now(), event.rank());
+            prop_assert!(place >= last);
+            last = place;
+        }
+        prop_assert_eq!(tree.waiting(), 0);
+    }
+}
+
+#[test]
+fn nothing_happens_after_the_end_or_in_the_past() {
+    let mut agenda = Agenda::new(QueueKind::Heap);
+    agenda.at(Time(10), Event::HostSlow);
+    agenda.at(Time(30), Event::HostSlow);
+    assert!(agenda.next(Time(20)).is_some());
+    agenda.at(Time(5), Event::HostTimer { token: 1 });
+    assert_eq!(agenda.next(Time(20)), Some(Event::HostTimer { token: 1 }));
+    assert_eq!(agenda.now(), Time(10));
+    assert_eq!(agenda.next(Time(20)), None);
+    assert_eq!(agenda.now(), Time(20));
+    assert_eq!(
+        agenda.next(Time(40)),
+        Some(Event::HostSlow),
+        "nothing is lost at an end"
+    );
+    assert_eq!(agenda.now(), Time(30));
+}

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The engine's promises: one run per seed, books in balance, shares as asked.
+
+mod common;
+
+use proptest::prelude::*;
+use sim::device::Delay;
+use sim::device::Path;
+use sim::engine::Sim;
+use sim::guest::KernelSettings;
+use sim::hypervisor::Cfs;
+use sim::hypervisor::CfsSettings;
+use sim::hypervisor::Fixed;
+use sim::hypervisor::FixedSettings;
+use sim::hypervisor::Hypervisor;
+use sim::ids::DeviceId;
+use sim::ids::VmId;
+use sim::program::Reader;
+use sim::program::ReaderSettings;
+use sim::queue::QueueKind;
+use units::Ns;
+use units::Time;
+
+fn cfs() -> Box<dyn Hypervisor> {
+    Box::new(Cfs::new(CfsSettings::default()))
+}
+
+fn fixed(slots: u32) -> Box<dyn Hypervisor> {
+    Box::new(Fixed::new(FixedSettings {
+        slots,
+        slice: Ns::from_ms(11),
+        sweep_permille: 100,
+    }))
+}
+
+fn reader(depth: u32, process: Ns) -> Box<Reader> {
+    Box::new(Reader::new(ReaderSettings {
+        device: DeviceId(0),
+        depth,
+        bytes: 4096,
+        start: 0,
+        span: 1 << 30,
+        sequential: false,
+        submit: Ns::from_us(4),
+        process,
+        process_spread: 300,
+        phases: None,
+    }))
+}
+
+/// A busy mix: VMs with compute on every vCPU and some readers.
+fn mix(
+    policy: Box<dyn Hypervisor>,
+    queue: QueueKind,
+    seed: u64,
+    pcpus: u32,
+    vms: u32,
+    readers: u32,
+    threads: bool,
+) -> Sim {
+    let machine = common::machine(pcpus, vms, threads);
+    let mut guests = common::guests(&machine, KernelSettings::scaled(pcpus), seed);
+    for guest in &mut guests {
+        for vcpu in 0..pcpus {
+            if (vcpu + guest.tasks().len() as u32) % 3 != 2 {
+                guest.add(common::compute(vcpu));
+            }
+        }
+        for n in 0..readers {
+            guest.add(common::task(
+                "reader",
+                n % pcpus,
+                reader(1 + n % 3, Ns::from_us(10)),
+            ));
+        }
+    }
+    let mut sim = common::simulation(machine, guests, policy, queue, seed);
+    sim.add_device(Box::new(Delay::new(Ns::from_us(100), 400)), Path::Submitter);
+    sim
+}
+
+/// Everything that a run left behind, as text.
+fn fingerprint(sim: &Sim) -> String {
+    let tasks: Vec<String> = sim
+        .guests()
+        .iter()
+        .flat_map(|guest| guest.tasks())
+        .map(|task| {
+            format!(
+                "{} {:?} {} {:?}",
+                task.name, task.done, task.on_cpu, task.inactive
+            )
+        })
+        .collect();
+    format!("{} {:?} {tasks:?}", sim.events(), sim.machine())
+}
+
+#[test]
+fn one_seed_gives_one_run_on_either_queue() {
+    for policy in [cfs, || fixed(3)] {
+        let prints: Vec<String> = [QueueKind::Heap, QueueKind::Tree, QueueKind::Heap]
+            .into_iter()
+            .map(|queue| {
+                let mut sim = mix(policy(), queue, 42, 4, 3, 5, true);
+                sim.run_until(Time(300_000_000));
+                fingerprint(&sim)
+            })
+            .collect();
+        assert_eq!(prints[0], prints[1]);
+        assert_eq!(prints[0], prints[2]);
+        let mut other = mix(policy(), QueueKind::Heap, 43, 4, 3, 5, true);
+        other.run_until(Time(300_000_000));
+        assert_ne!(prints[0], fingerprint(&other), "the seed matters");
+    }
+}
+
+#[test]
+fn equal_vms_get_equal_shares_and_nothing_is_lost() {
+    let machine = common::machine(2, 4, false);
+    let mut guests = common::guests(&machine, KernelSettings::default(), 1);
+    for guest in &mut guests {
+        guest.add(common::compute(0));
+        guest.add(common::compute(1));
+    }
+    let mut sim = common::simulation(machine, guests, cfs(), QueueKind::Heap, 1);
+    sim.run_until(Time(4_000_000_000));
+    sim.check().unwrap();
+    for vcpu in &sim.machine().vcpus {
+        let ms = vcpu.ran.as_ms_f64();
+        assert!((980.0..1020.0).contains(&ms), "{ms} ms of 1000");
+        // Slices of 24 / 4 = 6 ms: 166 a second.
+        assert!(
+            (150..185).contains(&(vcpu.switched_in / 4 * 4)),
+            "{}",
+            vcpu.switched_in
+        );
+    }
+}
+
+#[test]
+fn a_reader_alone_takes_latency_plus_its_costs() {
+    let machine = common::machine(1, 1, false);
+    let mut guests = common::guests(&machine, KernelSettings::default(), 1);
+    guests[0].add(common::task("reader", 0, reader(1, Ns::from_us(10))));
+    let mut sim = common::simulation(machine, guests, cfs(), QueueKind::Heap, 1);
+    sim.add_device(Box::new(Delay::new(Ns::from_us(100), 0)), Path::Submitter);
+    sim.run_until(Time(1_000_000_000));
+    let done = sim.guest(VmId(0)).tasks()[0].done.operations;
+    // 4 submit, 100 device, 2 interrupt, 2 switch, about 10 process: no switch of
+    // the vCPU, since nobody else has been there.
+    let expected = 1_000_000 / 118;
+    assert!(
+        done.abs_diff(expected) * 100 < expected * 3,
+        "{done} against {expected}"
+    );
+}
+
+#[test]
+fn hyperthreads_slow_each_other_as_the_table_says() {
+    let work = |busy_sibling: bool| {
+        let machine = common::machine(2, 1, true);
+        let mut guests = common::guests(&machine, KernelSettings::default(), 1);
+        guests[0].add(common::compute(0));
+        if busy_sibling {
+            guests[0].add(common::compute(1));
+        }
+        let mut sim = common::simulation(machine, guests, cfs(), QueueKind::Heap, 1);
+        sim.run_until(Time(1_000_000_000));
+        sim.guest(VmId(0)).tasks()[0].done.operations
+    };
+    let (alone, beside) = (work(false), work(true));
+    assert!((1990..=2000).contains(&alone), "{alone}");
+    assert!(
+        (beside * 1000).abs_diff(alone * 600) < alone * 5,
+        "{beside} of {alone}"
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Whatever the mix, after any time: CPU time handed out is CPU time taken,
+    /// nobody is in two places, no request is lost.
+    #[test]
+    fn the_books_balance(
+        seed in any::<u64>(), pcpus in 1u32..6, vms in 1u32..5, readers in 0u32..7,
+        threads in any::<bool>(), slotted in any::<bool>(), ends in proptest::collection::vec(1u64..40_000_000, 1..4),
+    ) {
+        let policy = if slotted { fixed(vms) } else { cfs() };
+        let mut sim = mix(policy, QueueKind::Heap, seed, pcpus, vms, readers, threads);
+        let mut end = Time::ZERO;
+        for length in ends {
+            end = end + Ns(length);
+            sim.run_until(end);
+            prop_assert_eq!(sim.check(), Ok(()));
+        }
+        let ran: Ns = sim.machine().vcpus.iter().map(|vcpu| vcpu.ran).sum();
+        prop_assert!(ran <= end.since(Time::ZERO) * u64::from(pcpus));
+    }
+}
