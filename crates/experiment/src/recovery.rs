@@ -12,11 +12,14 @@
 use units::Ns;
 
 use crate::result::Phase;
+use crate::result::RunResult;
 use crate::result::Series;
 use crate::scenario::Arrival;
 use crate::scenario::LoadKind;
 use crate::scenario::Scenario;
+use crate::stats::Summary;
 use crate::stats::quantile;
+use crate::stats::summarise;
 
 /// Pieces of a series that are averaged before they are compared: one alone
 /// shows where in the sharing's cycle it fell.
@@ -41,6 +44,79 @@ pub struct Step {
     pub level: f64,
     /// From the change until it has recovered; `None` if it never does.
     pub recovery: Option<Ns>,
+}
+
+/// The same step of the same arm in all rounds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StepRow {
+    /// The arm, or a baseline.
+    pub arm: String,
+    /// VMs per pCPU.
+    pub vms_per_pcpu: u32,
+    /// When, after the window opened.
+    pub at: Ns,
+    /// Threads from then on.
+    pub threads: u32,
+    /// Requests per second before it.
+    pub before: Summary,
+    /// The lowest rate until it was steady again.
+    pub lowest: Summary,
+    /// Requests per second once it was.
+    pub level: Summary,
+    /// Seconds until then, of the rounds in which it became steady.
+    pub recovery_s: Option<Summary>,
+    /// Rounds in which it did not.
+    pub never: usize,
+}
+
+/// All steps of a load, by number of VMs and arm in the order of measuring.
+#[must_use]
+pub fn rows(result: &RunResult, load: &str) -> Vec<StepRow> {
+    let phases = || result.phases.iter().filter(|phase| phase.load == load);
+    let mut groups: Vec<(u32, &str)> = Vec::new();
+    for phase in phases() {
+        let group = (phase.vms_per_pcpu, phase.arm.as_str());
+        if !groups.contains(&group) {
+            groups.push(group);
+        }
+    }
+    groups.sort_by_key(|(vms, _)| *vms);
+    let mut rows = Vec::new();
+    for (vms, arm) in groups {
+        let all: Vec<Vec<Step>> = phases()
+            .filter(|phase| (phase.vms_per_pcpu, phase.arm.as_str()) == (vms, arm))
+            .map(|phase| steps(phase, &result.scenario))
+            .collect();
+        let longest = all.iter().map(Vec::len).max().unwrap_or(0);
+        for nth in 0..longest {
+            let same: Vec<Step> = all
+                .iter()
+                .filter_map(|steps| steps.get(nth))
+                .copied()
+                .collect();
+            rows.extend(row(arm, vms, &same));
+        }
+    }
+    rows
+}
+
+fn row(arm: &str, vms_per_pcpu: u32, same: &[Step]) -> Option<StepRow> {
+    let of = |value: fn(&Step) -> f64| summarise(&same.iter().map(value).collect::<Vec<f64>>());
+    let recoveries: Vec<f64> = same
+        .iter()
+        .filter_map(|step| Some(step.recovery?.as_secs_f64()))
+        .collect();
+    Some(StepRow {
+        arm: arm.to_owned(),
+        vms_per_pcpu,
+        at: same.first()?.at,
+        threads: same.first()?.threads,
+        before: of(|step| step.before)?,
+        lowest: of(|step| step.lowest)?,
+        level: of(|step| step.level)?,
+        never: same.len() - recoveries.len(),
+        recovery_s: summarise(&recoveries),
+    })
 }
 
 /// The changes within one phase of this load; empty if it has none or was not
@@ -160,6 +236,55 @@ mod tests {
         let steps = steps_of(&series(&[100; 20]), 1, &[arrival(1000, 1)]);
         assert_eq!(steps[0].recovery, Some(Ns::ZERO));
         assert!((steps[0].lowest - steps[0].level).abs() < 1e-9);
+    }
+
+    #[test]
+    fn rounds_of_a_step_are_put_together_and_shown() {
+        let scenario = r#"
+            name = "s"
+            title = "s"
+            topology = { cpus = 2 }
+            sharing = { vms_per_pcpu = [2], slice = "11 ms" }
+            measure = { window = "2 s" }
+            load = [{ name = "clients", kind = "pulse", arrivals = [{ at = "1 s", threads = 3 }] }]
+            arm = [{ name = "vanilla" }]
+        "#;
+        let phase = |dip: usize| {
+            let mut ops = vec![100; 10];
+            ops.extend(vec![10; dip]);
+            ops.extend(vec![200; 10 - dip]);
+            Phase {
+                load: "clients".to_owned(),
+                arm: "vanilla".to_owned(),
+                vms_per_pcpu: 2,
+                round: 0,
+                at: Ns::ZERO,
+                window: Ns::from_secs(2),
+                io: Some(crate::result::Io {
+                    series: Some(series(&ops)),
+                    ..crate::result::Io::default()
+                }),
+                compute_per_s: Vec::new(),
+                host: crate::result::Host::default(),
+                completions: Vec::new(),
+                daemon: None,
+            }
+        };
+        let result = RunResult {
+            format: crate::result::FORMAT,
+            backend: "test".to_owned(),
+            scenario: Scenario::parse(scenario, "s.toml").unwrap(),
+            environment: crate::result::Environment::default(),
+            phases: vec![phase(0), phase(3), phase(4)],
+            warnings: Vec::new(),
+        };
+        let rows = rows(&result, "clients");
+        assert_eq!((rows.len(), rows[0].threads, rows[0].never), (1, 4, 0));
+        let recovery = rows[0].recovery_s.unwrap();
+        assert!((recovery.median - 0.3).abs() < 1e-9, "{recovery:?}");
+        assert!((recovery.max - 0.4).abs() < 1e-9, "{recovery:?}");
+        let text = crate::report::text(&result);
+        assert!(text.contains("0.3 [0.0..0.4]"), "{text}");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A result as text for a terminal.
 
+mod steps;
 #[cfg(test)]
 mod tests;
 
@@ -56,6 +57,7 @@ pub fn text(result: &RunResult) -> String {
     head(&mut out, result);
     for (table, load) in analysis.loads.iter().zip(&result.scenario.loads) {
         load_table(&mut out, table, &load.kind, result);
+        steps::steps(&mut out, result, &load.name);
     }
     pooled(&mut out, &analysis);
     legend(&mut out, result, &analysis);

@@ -369,3 +369,19 @@ fn a_missing_file_is_named() {
         "{error}"
     );
 }
+
+#[test]
+fn every_scenario_of_the_tree_is_valid_and_named_like_its_file() {
+    let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
+    let mut seen = 0;
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "toml") {
+            continue;
+        }
+        let scenario = Scenario::load(&path).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(path.file_stem().unwrap(), scenario.name.as_str());
+        seen += 1;
+    }
+    assert!(seen > 5, "{seen} scenarios");
+}
