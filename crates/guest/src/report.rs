@@ -64,6 +64,23 @@ pub struct Task {
     pub completion: String,
 }
 
+/// The balloon of one vCPU, in mode xballoon.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Balloon {
+    /// Its vCPU.
+    pub vcpu: VcpuId,
+    /// Computation is held just now.
+    pub inflated: bool,
+    /// Threads that it holds, now or when it is inflated.
+    pub threads: u64,
+    /// How often it was inflated since the start.
+    pub inflations: u64,
+    /// How long it was inflated since the start, gaps of the vCPU included.
+    pub inflated_ns: Ns,
+    /// Threads that could not be held or given back, since the start.
+    pub failed: u64,
+}
+
 /// A snapshot of the daemon.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
@@ -119,4 +136,10 @@ pub struct Report {
     pub lost_events: u64,
     /// I/O-bound tasks that found no slot.
     pub lost_tasks: u64,
+    /// What it does for I/O-bound tasks: `vmigrater` or `xballoon`.
+    #[serde(default)]
+    pub does: String,
+    /// The balloons; empty in mode vmigrater.
+    #[serde(default)]
+    pub balloons: Vec<Balloon>,
 }

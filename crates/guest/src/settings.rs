@@ -135,9 +135,10 @@ impl Settings {
     }
 
     /// What is in force in this mode: xBalloon uses no other vCPU (XB5) and raises
-    /// the priority of I/O-bound tasks (XB1), whatever else is configured.
+    /// the priority of I/O-bound tasks (XB1) by what this kernel offers, whatever
+    /// else is configured.
     #[must_use]
-    pub fn in_force(self) -> Self {
+    pub fn in_force(self, support: wakeup::Support) -> Self {
         match self.mode {
             ModeChoice::Vmigrater => self,
             ModeChoice::Xballoon => Self {
@@ -149,7 +150,11 @@ impl Settings {
                     ..self.placement
                 },
                 wakeup: wakeup::Settings {
-                    mode: wakeup::Mode::Fifo,
+                    mode: if support.eevdf_slice {
+                        wakeup::Mode::EevdfSlice
+                    } else {
+                        wakeup::Mode::Fifo
+                    },
                     ..self.wakeup
                 },
                 ..self

@@ -40,6 +40,7 @@ pub use self::errors::Released;
 pub use self::errors::StartError;
 pub use self::moves::ForeignChange;
 pub use self::moves::MoveError;
+use super::balloon;
 use super::counters::Counter;
 use super::counters::Counters;
 use super::journal;
@@ -252,7 +253,8 @@ impl Actor {
     /// out which levers work.
     pub fn start(settings: Settings) -> Result<(Self, Summary), StartError> {
         let journal = Journal::open(&settings.journal, &settings.roots, settings.capacity)?;
-        let left = restore::restore_entries(&journal, &settings.roots);
+        let mut left = restore::restore_entries(&journal, &settings.roots);
+        left.add(balloon::restore_all(&settings.roots));
         let actor = Self {
             journal: Arc::new(journal),
             registry: Mutex::default(),

@@ -5,6 +5,7 @@
 //! * [`journal`]: the record of what was changed; it survives a kill.
 //! * [`hold`]: [`Actor`] and [`Held`]: adopt a thread, move it, let it go.
 //! * [`lever`]: a short EEVDF slice or `SCHED_FIFO` beside a move.
+//! * [`balloon`]: threads that are held still for others (mode xballoon).
 //! * [`inherit`]: children that got a narrowed mask from their parent.
 //! * [`restore`]: undoing what a dead daemon has left.
 //! * [`supervise`]: the process that survives the daemon and does so at once.
@@ -12,6 +13,7 @@
 //! The rule behind all of it: what an owner has set wins over what we set, and
 //! what we set is known to the journal before it is set.
 
+pub mod balloon;
 pub mod counters;
 pub mod hold;
 pub mod inherit;

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use policy::guest::wakeup::Lever;
 
+use super::balloon;
 use super::inherit;
 use super::inherit::Processes;
 use super::journal::Entry;
@@ -39,6 +40,12 @@ pub struct Summary {
 }
 
 impl Summary {
+    /// Adds what was found in balloons.
+    pub(super) fn add(&mut self, left: balloon::Left) {
+        self.restored += left.restored;
+        self.failed += left.failed;
+    }
+
     /// Was there nothing to do?
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -68,7 +75,8 @@ pub fn restore_all(journal: &Path, roots: &Roots) -> Result<Summary, JournalErro
     let Some(journal) = Journal::open_existing(journal, roots)? else {
         return Ok(Summary::default());
     };
-    let summary = restore_entries(&journal, roots);
+    let mut summary = restore_entries(&journal, roots);
+    summary.add(balloon::restore_all(roots));
     journal.remove_if_empty();
     Ok(summary)
 }

@@ -16,6 +16,8 @@ pub(crate) const SCHED_OTHER: u32 = 0;
 pub(crate) const SCHED_FIFO: u32 = 1;
 /// `SCHED_BATCH`, fair as well.
 pub(crate) const SCHED_BATCH: u32 = 3;
+/// `SCHED_IDLE`, only when nobody else runs.
+pub(crate) const SCHED_IDLE: u32 = 5;
 /// `SCHED_DEADLINE`.
 pub(crate) const SCHED_DEADLINE: u32 = 6;
 /// Children start with the default policy and slice.

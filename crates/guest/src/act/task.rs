@@ -15,6 +15,8 @@ use units::CpuSet;
 use units::TaskKey;
 use units::Tid;
 
+use super::sched;
+
 /// Why a thread's facts could not be had.
 #[derive(Debug, thiserror::Error)]
 pub enum TaskError {
@@ -93,6 +95,19 @@ const PF_KTHREAD: u32 = 0x0020_0000;
 const PF_NO_SETAFFINITY: u32 = 0x0400_0000;
 
 impl Stat {
+    /// Is it a thread of the kernel?
+    pub(crate) const fn is_kernel_thread(&self) -> bool {
+        self.flags & PF_KTHREAD != 0
+    }
+
+    /// Is its policy one that runs in turn with others?
+    pub(crate) const fn is_fair(&self) -> bool {
+        matches!(
+            self.policy,
+            sched::SCHED_OTHER | sched::SCHED_BATCH | sched::SCHED_IDLE
+        )
+    }
+
     /// Takes a line of `/proc/<tid>/stat` apart. `None` if it is cut short.
     ///
     /// The name may contain blanks and parentheses, so the fields are counted

@@ -102,6 +102,7 @@ fn sleep(core: &Core) {
     for poke in &core.pokes {
         poke.poke();
     }
+    core.wake_balloons();
     tracing::info!("no vCPU has been taken away for a while: asleep");
 }
 

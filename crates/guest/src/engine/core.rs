@@ -12,6 +12,7 @@ use units::Ns;
 use units::Time;
 use units::VcpuId;
 
+use super::balloon::Balloons;
 use super::count::Counters;
 use super::seat::Seat;
 use super::thread::Poke;
@@ -45,6 +46,8 @@ pub(super) struct Core {
     pub(super) started: Instant,
     /// Inactivity and moves of tasks that have left their slot.
     pub(super) past_inactivity_ns: AtomicU64,
+    /// Of the mode xballoon; none in the other.
+    pub(super) balloons: Option<Balloons>,
     phase: Mutex<Phase>,
 }
 
@@ -62,6 +65,7 @@ impl Core {
         actor: Actor,
         support: wakeup::Support,
         accuracy: Ns,
+        balloons: Option<Balloons>,
     ) -> std::io::Result<Self> {
         let n = sense.nr_vcpus();
         Ok(Self {
@@ -79,6 +83,7 @@ impl Core {
             accuracy,
             started: Instant::now(),
             past_inactivity_ns: AtomicU64::new(0),
+            balloons,
             phase: Mutex::new(Phase::default()),
             sense,
         })
@@ -109,6 +114,14 @@ impl Core {
         self.sense
             .shared()
             .change_mode(Mode::Watching, Mode::Active);
+        self.wake_balloons();
+    }
+
+    /// Tasks have come or gone, or the mode has changed.
+    pub(super) fn wake_balloons(&self) {
+        if let Some(balloons) = &self.balloons {
+            balloons.wake_all();
+        }
     }
 
     /// A task was let go: if it was the last, nothing may tick any more.
@@ -129,6 +142,7 @@ impl Core {
         for poke in &self.pokes {
             poke.poke();
         }
+        self.wake_balloons();
         // Children that inherited a mask unnoticed: now is time to look.
         self.actor.sweep_inherited();
     }

@@ -5,6 +5,7 @@
 //! |---|---|---|---|
 //! | `vmg-mon/N` | vCPU N | bells, its slice timer | decides for vCPU N |
 //! | `vmg-mov/N` | vCPU N | orders of `vmg-mon/N` | system calls on tasks |
+//! | `vmg-bal/N`, `vmg-census` | vCPU N, - | slices, a clock | mode xballoon only, see `balloon` |
 //! | `vmg-ctl` | - | the control ring | switches all this on and off |
 //!
 //! No thread waits for another vCPU's thread, since that may be descheduled.
@@ -30,8 +31,10 @@ use crate::sense::Mode;
 use crate::sense::Sense;
 use crate::sense::SenseError;
 use crate::sense::accuracy;
+use crate::settings::ModeChoice;
 use crate::settings::Settings;
 
+mod balloon;
 mod control;
 mod core;
 mod count;
@@ -42,6 +45,7 @@ mod snapshot;
 mod thread;
 mod view;
 
+use self::balloon::Balloons;
 use self::core::Core;
 use self::monitor::Monitor;
 
@@ -64,6 +68,9 @@ pub enum StartError {
     /// Acting is not possible here.
     #[error(transparent)]
     Act(#[from] act::hold::StartError),
+    /// The mode xballoon is not possible here.
+    #[error(transparent)]
+    Balloon(#[from] act::balloon::BalloonError),
     /// A thread, a timer or a descriptor could not be made.
     #[error("cannot start a thread")]
     Thread(#[source] io::Error),
@@ -85,7 +92,6 @@ impl Engine {
     /// If this machine lacks what is needed, see [`StartError`]; then nothing of
     /// it is left behind.
     pub fn start(settings: Settings, paths: Paths) -> Result<Self, StartError> {
-        let settings = settings.in_force();
         let sense = Sense::load(&settings)?;
         let accuracy = accuracy(&sense, &settings);
         let (actor, left_before) = Actor::start(act::Settings {
@@ -93,7 +99,12 @@ impl Engine {
             ..act::Settings::default()
         })?;
         let support = actor.probe().levers;
-        let core = Core::new(settings, sense, actor, support, accuracy)
+        let settings = settings.in_force(support);
+        let balloons = match settings.mode {
+            ModeChoice::Vmigrater => None,
+            ModeChoice::Xballoon => Some(Balloons::open(sense.nr_vcpus())?),
+        };
+        let core = Core::new(settings, sense, actor, support, accuracy, balloons)
             .map(Arc::new)
             .map_err(StartError::Thread)?;
         let mut engine = Self {
@@ -129,6 +140,7 @@ impl Engine {
                 },
             )?);
         }
+        self.threads.extend(balloon::start(&self.core)?);
         let core = Arc::clone(&self.core);
         let control = std::thread::Builder::new().name("vmg-ctl".into());
         self.threads
@@ -168,7 +180,17 @@ impl Engine {
     /// Stops all threads and gives every task back as it was.
     pub fn stop(mut self) -> Summary {
         self.halt();
-        self.core.actor.release_all()
+        self.release_all()
+    }
+
+    fn release_all(&self) -> Summary {
+        let mut summary = self.core.actor.release_all();
+        if let Some(balloons) = &self.core.balloons {
+            let left = balloons.dissolve();
+            summary.restored += left.restored;
+            summary.failed += left.failed;
+        }
+        summary
     }
 
     fn halt(&mut self) {
@@ -177,6 +199,7 @@ impl Engine {
             poke.poke();
         }
         self.core.control_poke.poke();
+        self.core.wake_balloons();
         for thread in self.threads.drain(..) {
             // A panic in it has been printed; what it held is released below.
             let _ = thread.join();
@@ -189,7 +212,7 @@ impl Drop for Engine {
     fn drop(&mut self) {
         if !self.threads.is_empty() {
             self.halt();
-            self.core.actor.release_all();
+            self.release_all();
         }
     }
 }

@@ -300,6 +300,9 @@ impl Monitor {
             return;
         }
         self.gaps_seen = gaps;
+        if let Some(balloons) = &self.core.balloons {
+            balloons.wake(self.me);
+        }
         self.skipped.clear();
         // Those that came while this vCPU was away (V12) were not concerned.
         let shared = self.core.sense.shared();

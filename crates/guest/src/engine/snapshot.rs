@@ -22,6 +22,7 @@ use crate::report::Task;
 use crate::report::Vcpu;
 use crate::sense::SlotState;
 use crate::sense::now;
+use crate::settings::ModeChoice;
 
 /// What the last report saw, for rates.
 #[derive(Debug)]
@@ -73,6 +74,15 @@ pub(super) fn report(core: &Core, last: &Mutex<LastLook>, at: Instant) -> Report
         c_avg_ns: super::mover::c_avg(core, &core.settings.budget),
         lost_events: core.sense.shared().lost_bells() + totals.sum(|c| &c.orders_dropped),
         lost_tasks: core.sense.shared().lost_tasks(),
+        does: match core.settings.mode {
+            ModeChoice::Vmigrater => "vmigrater",
+            ModeChoice::Xballoon => "xballoon",
+        }
+        .to_owned(),
+        balloons: core
+            .balloons
+            .as_ref()
+            .map_or(Vec::new(), |balloons| balloons.report(now())),
     }
 }
 

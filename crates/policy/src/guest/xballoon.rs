@@ -34,9 +34,10 @@
 //!   where no I/O-bound task is, and where the estimate abstains: computation runs
 //!   on. The system's own paper (Suo et al., SoCC 2017) speaks of a guest that
 //!   suspends itself only when the CPU is contended.
-//! * *Priority* (XB1): the I/O-bound tasks get `SCHED_FIFO` under the CPU-use
-//!   guard of [`wakeup`](super::wakeup); the paper changes the guest's kernel
-//!   instead, which is not possible here.
+//! * *Priority* (XB1): its own system changes where the guest's scheduler places
+//!   a thread that wakes, so that it runs at once. The nearest to that without
+//!   another kernel is a short EEVDF slice for the I/O-bound tasks (Linux 6.12);
+//!   before, `SCHED_FIFO` under the CPU-use guard of [`wakeup`](super::wakeup).
 //! * *What is held*: threads that use a large share of their vCPU and are not
 //!   I/O-bound ([`is_compute`]).
 //!

@@ -328,8 +328,20 @@ fn xballoon_moves_nothing_whatever_is_configured() {
         mode: Some(guest::settings::ModeChoice::Xballoon),
         ..Overrides::default()
     });
-    let placement = effective.unwrap().settings.in_force().placement;
-    assert!(!placement.push && !placement.pull && !placement.soon_active && !placement.completion);
+    let settings = effective.unwrap().settings;
+    for (eevdf_slice, mode) in [
+        (true, policy::guest::wakeup::Mode::EevdfSlice),
+        (false, policy::guest::wakeup::Mode::Fifo),
+    ] {
+        let support = policy::guest::wakeup::Support {
+            eevdf_slice,
+            fifo: true,
+        };
+        let settings = settings.clone().in_force(support);
+        let p = settings.placement;
+        assert!(!p.push && !p.pull && !p.soon_active && !p.completion);
+        assert_eq!(settings.wakeup.mode, mode);
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::error::Error;
 use std::io;
 
 use guest::act;
+use guest::act::balloon::BalloonError;
 use guest::act::journal::JournalError;
 use guest::engine::StartError;
 use guest::sense::SenseError;
@@ -24,6 +25,10 @@ pub(crate) fn start_failure(error: &StartError) -> Failure {
         StartError::Sense(error) => sense_failure(error),
         StartError::Act(act::hold::StartError::Journal(error)) => journal_failure(error),
         StartError::Act(_) => Failure::new(Exit::Runtime, chain(error), "see `vmigrater doctor`"),
+        StartError::Balloon(error @ BalloonError::NoHierarchy) => {
+            Failure::new(Exit::Kernel, chain(error), "")
+        }
+        StartError::Balloon(error) => Failure::new(Exit::Permission, chain(error), ""),
         StartError::Thread(_) => Failure::new(
             Exit::Runtime,
             chain(error),

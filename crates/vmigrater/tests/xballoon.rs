@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `vmigrater run --mode xballoon` on this machine under the freezer: it does what
+//! XB1 to XB5 say, and everything is as before when it has ended, however it ended.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+use std::path::PathBuf;
+use std::process::Child;
+use std::process::Command;
+use std::process::Stdio;
+use std::time::Duration;
+use std::time::Instant;
+
+use common::Daemon;
+use common::Home;
+use common::until;
+use freezer::Freezer;
+use freezer::Plan;
+use guest::report::Report;
+use rustix::process::Signal;
+use units::CpuSet;
+use units::Ns;
+use vlab::load::compute::ComputeArgs;
+use vlab::load::pulse::PulseArgs;
+
+const CPUS: u32 = 2;
+/// Longer than any test here.
+const SECONDS: f64 = 120.0;
+
+/// Not a test: computes on every CPU.
+#[test]
+#[ignore = "started by the tests"]
+fn compute_program() {
+    let args = ComputeArgs {
+        cpus: CpuSet::first(CPUS),
+        threads_per_cpu: 1,
+        seconds: Some(SECONDS),
+    };
+    vlab::load::compute::run(&args).unwrap();
+}
+
+/// Not a test: one request after another.
+#[test]
+#[ignore = "started by the tests"]
+fn io_program() {
+    let args = PulseArgs {
+        queue_depth: 1,
+        device_us: 100,
+        threads: 1,
+        cpu_us: 0,
+        arrivals: Vec::new(),
+        series_ms: None,
+        seconds: Some(SECONDS),
+    };
+    vlab::load::pulse::run(&args).unwrap();
+}
+
+/// One of the programs above; ends with the test.
+struct Program(Child);
+
+impl Program {
+    fn start(name: &str) -> Self {
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", name, "--ignored", "--test-threads=1"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        Self(child)
+    }
+
+    /// Its threads whose names begin so; waits until there are as many.
+    fn threads(&self, comm: &str, wanted: usize) -> Vec<u32> {
+        let mut found = Vec::new();
+        until("the program has its threads", || {
+            let tasks = fs::read_dir(format!("/proc/{}/task", self.0.id())).unwrap();
+            found = tasks
+                .filter_map(|task| task.ok()?.file_name().to_str()?.parse().ok())
+                .filter(|tid| {
+                    fs::read_to_string(format!("/proc/{tid}/comm"))
+                        .is_ok_and(|name| name.starts_with(comm))
+                })
+                .collect();
+            found.len() == wanted
+        });
+        found
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What an owner sees of a thread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct State {
+    cgroup: String,
+    mask: String,
+    /// Policy, flags, nice value, priority and slice, as the kernel has them.
+    attr: [u8; 48],
+}
+
+fn state(tid: u32) -> State {
+    let read = |name: &str| fs::read_to_string(format!("/proc/{tid}/{name}")).unwrap();
+    let line = |text: String, start: &str| {
+        let line = text.lines().find(|line| line.starts_with(start));
+        line.unwrap().to_owned()
+    };
+    let mut attr = [0u8; 48];
+    // SAFETY: the buffer is as long as it says.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_sched_getattr,
+            tid,
+            attr.as_mut_ptr(),
+            attr.len(),
+            0,
+        )
+    };
+    assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+    State {
+        cgroup: line(read("cgroup"), "0::"),
+        mask: line(read("status"), "Cpus_allowed_list"),
+        attr,
+    }
+}
+
+/// CPU time of a thread so far.
+fn used(tid: u32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{tid}/schedstat")).unwrap();
+    text.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+/// The machine shared by two VMs, both programs, and a daemon in this mode.
+struct Scene {
+    compute: Vec<u32>,
+    io: u32,
+    before: Vec<State>,
+    home: Home,
+    _programs: [Program; 2],
+    freezer: Freezer,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let programs = [
+            Program::start("compute_program"),
+            Program::start("io_program"),
+        ];
+        let compute = programs[0].threads("compute-", CPUS as usize);
+        let io = programs[1].threads("pulse-", 1)[0];
+        let before = compute.iter().chain([&io]).map(|tid| state(*tid)).collect();
+        let plan = Plan::shared(2, Ns::from_ms(11), &CpuSet::first(CPUS)).unwrap();
+        let mut options = freezer::Options::new(Ns::from_secs(60));
+        options.wait = Ns::from_secs(60);
+        Self {
+            compute,
+            io,
+            before,
+            home: Home::new(),
+            _programs: programs,
+            freezer: Freezer::start(&plan, &options).unwrap(),
+        }
+    }
+
+    fn now(&self) -> Vec<State> {
+        let all = self.compute.iter().chain([&self.io]);
+        all.map(|tid| state(*tid)).collect()
+    }
+
+    /// Starts the daemon and waits until it holds computation.
+    fn daemon(&self) -> (Daemon, Report) {
+        let mut command = self.home.command(&[]);
+        command.args(["run", "--mode", "xballoon"]).arg(format!(
+            "--steal-map-id={}",
+            self.freezer.steal_map_id().unwrap()
+        ));
+        let daemon = Daemon::spawn(&self.home, &mut command);
+        let mut report = None;
+        until("a balloon is inflated again and again", || {
+            report = self.home.report();
+            report.as_ref().is_some_and(|report| {
+                report
+                    .balloons
+                    .iter()
+                    .any(|balloon| balloon.threads > 0 && balloon.inflations > 20)
+            })
+        });
+        (daemon, report.unwrap())
+    }
+
+    /// The balloons' cgroups that there are.
+    fn balloons(&self) -> Vec<PathBuf> {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let line = mounts.lines().find(|line| line.contains(" - cgroup2 "));
+        let root = line.unwrap().split_whitespace().nth(4).unwrap();
+        let group = self.before[0].cgroup.trim_start_matches("0::/");
+        let entries = fs::read_dir(Path::new(root).join(group)).unwrap();
+        entries
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.to_str().unwrap().contains("vmigrater-balloon-"))
+            .collect()
+    }
+
+    fn all_is_restored(&self, how: &str) {
+        until(&format!("{how}: everything is as before"), || {
+            self.now() == self.before && self.balloons().is_empty()
+        });
+        let then: Vec<u64> = self.compute.iter().map(|tid| used(*tid)).collect();
+        until("all compute threads run", || {
+            self.compute
+                .iter()
+                .zip(&then)
+                .all(|(tid, then)| used(*tid) > then + 1_000_000)
+        });
+    }
+}
+
+#[test]
+fn root_xballoon_holds_computation_raises_io_and_moves_nothing() {
+    let scene = Scene::new();
+    let (mut daemon, report) = scene.daemon();
+    assert_eq!(report.does, "xballoon");
+    // XB5: no other vCPU is used; XB1: the I/O-bound thread goes first.
+    assert_eq!(report.moves.values().sum::<u64>(), 0, "{report:#?}");
+    until("the I/O-bound thread goes first", || {
+        state(scene.io).attr != scene.before[2].attr
+    });
+    let io = state(scene.io);
+    assert_eq!(
+        (&io.cgroup, &io.mask),
+        (&scene.before[2].cgroup, &scene.before[2].mask)
+    );
+
+    // A held thread stands still while its vCPU runs on for others: between two
+    // looks that both find it held it has used nothing. What the kernel charges
+    // for a freeze, or a balloon that was deflated in between, may spoil some.
+    let (mut looks, mut still) = (0, 0);
+    let end = Instant::now() + Duration::from_secs(4);
+    while Instant::now() < end {
+        for dir in scene.balloons() {
+            let held = || {
+                fs::read_to_string(dir.join("cgroup.events"))
+                    .is_ok_and(|events| events.contains("frozen 1"))
+            };
+            let members = fs::read_to_string(dir.join("cgroup.threads")).unwrap_or_default();
+            let Some(tid) = members.lines().next().and_then(|line| line.parse().ok()) else {
+                continue;
+            };
+            let first = held().then(|| used(tid));
+            std::thread::sleep(Duration::from_micros(100));
+            if let Some(first) = first
+                && held()
+            {
+                looks += 1;
+                still += u32::from(used(tid) == first);
+            }
+        }
+        std::thread::sleep(Duration::from_micros(300));
+    }
+    println!("{still} of {looks} looks found a held thread still");
+    assert!(looks >= 20, "{looks} looks");
+    assert!(still * 10 >= looks * 9, "{still} of {looks}");
+
+    // Computation is not starved: it keeps at least half of each slice.
+    let then: Vec<u64> = scene.compute.iter().map(|tid| used(*tid)).collect();
+    let text = String::from_utf8(scene.home.run(&["status"]).stdout).unwrap();
+    assert!(
+        text.contains("xballoon") && text.contains("balloons"),
+        "{text}"
+    );
+    until("all computation goes on", || {
+        let now = scene.compute.iter().map(|tid| used(*tid));
+        now.zip(&then).all(|(now, then)| now > then + 50_000_000)
+    });
+    assert_eq!(daemon.stop().code(), Some(0));
+    scene.all_is_restored("after SIGTERM");
+}
+
+#[test]
+fn root_xballoon_leaves_nothing_when_it_is_killed() {
+    let scene = Scene::new();
+    let (mut daemon, _) = scene.daemon();
+    daemon.kill(daemon.daemon_pid(), Signal::KILL);
+    assert_eq!(daemon.wait().code(), Some(128 + 9));
+    scene.all_is_restored("after SIGKILL of the daemon");
+
+    // Both at once: `restore` has to.
+    let (mut daemon, report) = scene.daemon();
+    daemon.kill(daemon.supervisor_pid(), Signal::STOP);
+    let pid = rustix::process::Pid::from_raw(report.pid.cast_signed()).unwrap();
+    daemon.kill(pid, Signal::KILL);
+    daemon.kill(daemon.supervisor_pid(), Signal::KILL);
+    daemon.wait();
+    until("the lock is free and restore has been at work", || {
+        scene.home.run(&["restore"]).status.success()
+    });
+    scene.all_is_restored("after SIGKILL of both and restore");
+}
