@@ -13,8 +13,9 @@
 //!
 //! Two estimators: [`LastValue`] is the published rule (V10), [`Distribution`]
 //! is ours. The published one is exact while slices are stable and wrong, with
-//! full confidence, for one cycle after each irregular one; ours needs up to
-//! eight cycles for a change, says how sure it is, and abstains meanwhile.
+//! full confidence, for one cycle after each irregular one; ours needs four
+//! cycles for a clean change and at most ten for one with outliers in it, says
+//! how sure it is, and abstains meanwhile.
 
 use units::Ns;
 use units::Permille;
@@ -52,7 +53,7 @@ pub struct Settings {
     pub min_gap: Ns,
     /// Cycles that [`Distribution`] remembers, 3..=16. 10: one outlier then is the
     /// tenth that `low` and `high` leave out; more would slow down the recovery
-    /// after a change (V25), which takes `quorum * window` cycles.
+    /// after a change with outliers in it (V25), which takes as many cycles.
     pub window: usize,
     /// Cycles without which it abstains. 3: two equal slices may be luck, and
     /// PULL works meanwhile.

@@ -14,10 +14,14 @@
 //!   outlier does not widen them, two do.
 //!
 //! After a change the median follows within three cycles, the agreement within
-//! eight of ten: the estimator abstains in between. We deliberately do NOT
-//! forget the old cycles as soon as a few new ones agree: a bimodal host
-//! produces such runs all the time, and abstaining costs a late PULL, while a
-//! false slice length costs a whole gap.
+//! eight of ten: the estimator abstains in between. A clean change is over
+//! sooner: where a whole window had agreed before (the length was *settled*),
+//! four cycles in a row that all contradict it and agree with each other are a
+//! new pattern, and the old cycles are forgotten. We deliberately do NOT forget
+//! them without that history: a bimodal host produces such runs all the time,
+//! and abstaining costs a late PULL, while a false slice length costs a whole
+//! gap. (Two lengths in random order: a false estimate in 6.7 % of the cycles,
+//! against 6.2 % without this rule, and 9 % if a quorum were enough to settle.)
 
 use units::Ns;
 use units::Permille;
@@ -33,42 +37,116 @@ const CAPACITY: usize = 16;
 /// How many of the last values decide the value.
 const RECENT: usize = 5;
 
+/// Cycles in a row that make a new pattern out of a settled one. 4: with fewer,
+/// two outliers beside each other and a third that agrees by chance would do;
+/// each one more is a cycle more in which the task is caught.
+const CHANGE: usize = 4;
+
 /// The recent cycles as a distribution, with a confidence; abstains when they
 /// disagree.
 #[derive(Clone, Debug)]
 pub struct Distribution {
+    on: Series,
+    off: Series,
+}
+
+/// The lengths of one kind: slices or gaps.
+#[derive(Clone, Debug)]
+struct Series {
     settings: Settings,
-    on: Ring,
-    off: Ring,
+    ring: Ring,
+    /// What a whole window last agreed on, without an exception: the quorum alone
+    /// is reached by chance too often on a bimodal host. `None` since the last
+    /// change.
+    settled: Option<Ns>,
     /// Computed at each cycle: estimates are read far more often.
-    slice: Option<Estimate>,
-    gap: Option<Estimate>,
+    estimate: Option<Estimate>,
 }
 
 impl Distribution {
     /// Knows nothing yet.
     #[must_use]
     pub fn new(settings: &Settings) -> Self {
-        let length = settings.window.clamp(3, CAPACITY);
+        Self {
+            on: Series::new(settings),
+            off: Series::new(settings),
+        }
+    }
+}
+
+impl SliceEstimator for Distribution {
+    fn observe(&mut self, on: Ns, off: Ns) {
+        self.on.observe(on);
+        self.off.observe(off);
+    }
+
+    fn slice(&self) -> Option<Estimate> {
+        self.on.estimate
+    }
+
+    fn gap(&self) -> Option<Estimate> {
+        self.off.estimate
+    }
+}
+
+impl Series {
+    fn new(settings: &Settings) -> Self {
         Self {
             settings: settings.clone(),
-            on: Ring::new(length),
-            off: Ring::new(length),
-            slice: None,
-            gap: None,
+            ring: Ring::new(settings.window.clamp(3, CAPACITY)),
+            settled: None,
+            estimate: None,
         }
     }
 
-    fn estimate(&self, ring: &Ring) -> Option<Estimate> {
-        let seen = ring.len;
+    fn observe(&mut self, length: Ns) {
+        self.ring.push(length);
+        if self.has_changed() {
+            self.ring.forget_all_but(CHANGE);
+            self.settled = None;
+        }
+        self.estimate = self.estimate();
+        if let Some(estimate) = self.estimate
+            && self.ring.is_full()
+            && estimate.confidence == Permille::ONE
+        {
+            self.settled = Some(estimate.value);
+        }
+    }
+
+    /// Not further from `value` than this agrees with it.
+    fn tolerance(&self, value: Ns) -> Ns {
+        value
+            .scaled(u64::from(self.settings.tolerance.get()), 1000)
+            .max(self.settings.tolerance_floor)
+    }
+
+    /// Do the last [`CHANGE`] cycles contradict what was settled, and agree with
+    /// each other?
+    fn has_changed(&self) -> bool {
+        let Some(settled) = self.settled else {
+            return false;
+        };
+        let (recent, count) = self.ring.last(CHANGE);
+        let recent = &recent[..count];
+        let value = median(recent);
+        let far = self.tolerance(settled);
+        let near = self.tolerance(value);
+        count == CHANGE
+            && recent
+                .iter()
+                .all(|length| length.abs_diff(settled) > far && length.abs_diff(value) <= near)
+    }
+
+    fn estimate(&self) -> Option<Estimate> {
+        let seen = self.ring.len;
         if seen < self.settings.min_cycles.max(1) {
             return None;
         }
-        let value = ring.recent_median();
-        let tolerance = value
-            .scaled(u64::from(self.settings.tolerance.get()), 1000)
-            .max(self.settings.tolerance_floor);
-        let mut sorted = ring.values;
+        let (recent, count) = self.ring.last(RECENT);
+        let value = median(&recent[..count]);
+        let tolerance = self.tolerance(value);
+        let mut sorted = self.ring.values;
         let sorted = &mut sorted[..seen];
         sorted.sort_unstable();
         let agreeing = sorted
@@ -87,23 +165,6 @@ impl Distribution {
             high: sorted[seen - 1 - outside].max(value),
             confidence,
         })
-    }
-}
-
-impl SliceEstimator for Distribution {
-    fn observe(&mut self, on: Ns, off: Ns) {
-        self.on.push(on);
-        self.off.push(off);
-        self.slice = self.estimate(&self.on);
-        self.gap = self.estimate(&self.off);
-    }
-
-    fn slice(&self) -> Option<Estimate> {
-        self.slice
-    }
-
-    fn gap(&self) -> Option<Estimate> {
-        self.gap
     }
 }
 
@@ -135,19 +196,38 @@ impl Ring {
         self.len = (self.len + 1).min(self.length);
     }
 
-    /// The median of the last [`RECENT`]; of an even number, the smaller of the
-    /// middle two: to expect the end too early costs less than too late.
-    fn recent_median(&self) -> Ns {
-        let count = self.len.min(RECENT);
-        let mut recent = [Ns::ZERO; RECENT];
-        for (back, value) in recent[..count].iter_mut().enumerate() {
+    const fn is_full(&self) -> bool {
+        self.len == self.length
+    }
+
+    /// The last `wanted` lengths, newest first, and how many there are.
+    fn last(&self, wanted: usize) -> ([Ns; CAPACITY], usize) {
+        let count = self.len.min(wanted);
+        let mut last = [Ns::ZERO; CAPACITY];
+        for (back, value) in last[..count].iter_mut().enumerate() {
             *value = self.values[(self.next + self.length - 1 - back) % self.length];
         }
-        let recent = &mut recent[..count];
-        recent.sort_unstable();
-        recent
-            .get(count.saturating_sub(1) / 2)
-            .copied()
-            .unwrap_or(Ns::ZERO)
+        (last, count)
     }
+
+    fn forget_all_but(&mut self, newest: usize) {
+        let (last, count) = self.last(newest);
+        *self = Self::new(self.length);
+        for value in last[..count].iter().rev() {
+            self.push(*value);
+        }
+    }
+}
+
+/// The median; of an even number, the smaller of the middle two: to expect the
+/// end too early costs less than too late. Zero of none.
+fn median(lengths: &[Ns]) -> Ns {
+    let mut sorted = [Ns::ZERO; CAPACITY];
+    let sorted = &mut sorted[..lengths.len()];
+    sorted.copy_from_slice(lengths);
+    sorted.sort_unstable();
+    sorted
+        .get(lengths.len().saturating_sub(1) / 2)
+        .copied()
+        .unwrap_or(Ns::ZERO)
 }

@@ -174,7 +174,55 @@ fn recovers_within_ten_slices_from_11_11_to_5_25() {
             recovered.get_or_insert(cycle);
         }
     }
-    assert_eq!(recovered, Some(8));
+    assert_eq!(recovered, Some(4));
+}
+
+/// The first cycles after two such changes as the freezer delivered them on a
+/// machine whose own hypervisor took time away: (slice, gap) in tenths of a
+/// millisecond.
+#[test]
+fn recovers_within_ten_slices_as_delivered_on_a_real_machine() {
+    let clean = (50, 250);
+    for odd in [
+        vec![clean, (171, 188), (50, 251)],
+        vec![(98, 202)],
+        vec![clean, clean, clean, (126, 188), clean, (50, 348)],
+    ] {
+        let mut estimator = fed([(ms(11), ms(11)); 50]);
+        let cycles = odd.iter().copied().chain(std::iter::repeat(clean));
+        let recovered = cycles.take(10).position(|(on, off)| {
+            estimator.observe(us(on * 100), us(off * 100));
+            (value(estimator.slice()), value(estimator.gap())) == (Some(ms(5)), Some(ms(25)))
+        });
+        assert!(recovered.is_some(), "{odd:?}: {estimator:?}");
+    }
+}
+
+#[test]
+fn a_pattern_that_has_not_settled_is_not_given_up_for_a_run() {
+    // Runs of five, for ever: no window of ten agrees, so nothing is settled, and
+    // four in a row prove nothing.
+    let mut estimator = fed([]);
+    for cycle in 0..60 {
+        let on = if cycle / 5 % 2 == 0 { ms(4) } else { ms(12) };
+        estimator.observe(on, ms(11));
+        assert!(cycle < 8 || estimator.slice().is_none(), "cycle {cycle}");
+    }
+}
+
+#[test]
+fn a_second_change_soon_after_the_first_takes_ten_cycles_at_most() {
+    for between in 4..20 {
+        let mut estimator = fed([(ms(11), ms(11)); 50]);
+        for _ in 0..between {
+            estimator.observe(ms(5), ms(25));
+        }
+        for _ in 0..10 {
+            estimator.observe(ms(20), ms(60));
+        }
+        let found = (value(estimator.slice()), value(estimator.gap()));
+        assert_eq!(found, (Some(ms(20)), Some(ms(60))), "after {between}");
+    }
 }
 
 #[test]
@@ -368,6 +416,56 @@ proptest! {
                 prop_assert!(estimator.slice().is_some_and(near), "abstains in cycle {}", cycle);
             }
         }
+    }
+
+    /// The same with outliers of any size, every fifth cycle of the new pattern:
+    /// the worst case is bounded.
+    #[test]
+    fn load_changes_with_outliers_are_over_within_ten_cycles(
+        before in 2 * MS..60 * MS, after in 2 * MS..60 * MS, jitter in 0u64..=90,
+        noise in proptest::collection::vec(0u64..=1000, 30),
+        at in 0usize..5, outliers in proptest::collection::vec(0u64..100 * MS, 6),
+    ) {
+        let distance = before.abs_diff(after);
+        prop_assume!(distance * 2 > before.max(after));
+        let mut estimator = fed([]);
+        for length in jittered(before, jitter, &noise) {
+            estimator.observe(Ns(length), ms(11));
+        }
+        for (cycle, length) in jittered(after, jitter, &noise).into_iter().enumerate() {
+            let odd = outliers[cycle / 5];
+            estimator.observe(Ns(if cycle % 5 == at { odd } else { length }), ms(11));
+            if cycle >= 9 {
+                let slice = estimator.slice();
+                prop_assert!(
+                    slice.is_some_and(|slice| slice.value.abs_diff(Ns(after)).0
+                        <= after * jitter / 1000 + 1),
+                    "cycle {}: {:?}", cycle, slice
+                );
+            }
+        }
+    }
+
+    /// A host with two patterns in random order: it may be taken in by a run,
+    /// but not often. Counted is a value that is off by more than the tolerance
+    /// in half of the slices that follow, with a claim to be sure of it.
+    #[test]
+    fn a_bimodal_host_rarely_gets_an_estimate(seed in any::<u64>()) {
+        let mut state = seed | 1;
+        let mut next = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state >> 33
+        };
+        let mut estimator = fed([(ms(4), ms(11)); 20]);
+        let mut sure = 0;
+        for _ in 0..400 {
+            let on = if next() % 2 == 0 { ms(4) } else { ms(12) };
+            estimator.observe(on, ms(11));
+            sure += u32::from(estimator.slice().is_some());
+        }
+        // A quorum by chance: 50 on average and 93 at most without change
+        // detection, 54 and 98 with it (500 seeds each).
+        prop_assert!(sure < 125, "{} of 400", sure);
     }
 
     /// Whatever comes, nothing panics and the order of the three bounds holds.
