@@ -29,6 +29,10 @@ pub struct Vcpu {
     pub id: u32,
     /// `running`, `descheduled`, `idle` or `unknown`.
     pub state: String,
+    /// False if the kernel advises against it (preferred CPUs of Linux 7.4).
+    /// `None` where the kernel has no such mask.
+    #[serde(default)]
+    pub preferred: Option<bool>,
     /// Estimated slice length, if the estimator does not abstain.
     pub slice_ns: Option<Ns>,
     /// Estimated gap length, likewise.
@@ -118,7 +122,8 @@ pub struct Report {
     pub would_have_saved_ns: Ns,
     /// Time during which at least one task was I/O-bound.
     pub io_phase_ns: Ns,
-    /// Moves made, by reason: `push`, `pull`, `soon-active`, `completion`.
+    /// Moves made, by reason: `push`, `pull`, `soon-active`, `completion`,
+    /// `spread`.
     pub moves: BTreeMap<String, u64>,
     /// Moves wanted but not made, by reason.
     pub skipped: BTreeMap<String, u64>,

@@ -165,8 +165,8 @@ fn one_task() {
     );
 }
 
-/// On two CPUs both may live on the same one: a vCPU that is at hand is never
-/// left, and there is one place to go to. None may be forgotten for the other.
+/// On two CPUs there is one place to go to: at a push both go there. None may be
+/// forgotten for the other.
 #[test]
 fn root_both_of_two_tasks_leave() {
     in_three_tries(two_tasks);
@@ -202,6 +202,61 @@ fn two_tasks() {
     }
     let [slow, fast] = [vanilla, moved].map(|both| both[0].requests + both[1].requests);
     assert!(fast * 100 >= slow * 110, "{slow} and {fast}: {report:#?}");
+}
+
+/// Thousandths of the instants at which both CPUs have been on for `settled` and
+/// both tasks completed their last request on the same one.
+fn together(bed: &Bed, subjects: &[Subject; 2], (from, to): (Time, Time)) -> u64 {
+    let settled = Ns::from_ms(2);
+    let log = bed.freezer.log();
+    let done = subjects.each_ref().map(|s| s.between(from, to));
+    let (mut seen, mut same) = (0, 0);
+    let mut at = from + settled;
+    while at < to {
+        let on = !log
+            .iter()
+            .any(|gap| gap.out <= at && gap.back > at - settled);
+        let last = done.each_ref().map(|done| {
+            let next = done.partition_point(|done| done.at < at);
+            (next > 0).then(|| done[next - 1].cpu)
+        });
+        if on && let [Some(a), Some(b)] = last {
+            seen += 1;
+            same += u64::from(a == b);
+        }
+        at = at + Ns::from_us(500);
+    }
+    assert!(seen > 200, "{seen} instants with both CPUs on");
+    same * 1000 / seen
+}
+
+/// V20: two tasks do not stay on one vCPU when the other is back.
+#[test]
+fn root_two_tasks_spread_when_both_vcpus_run() {
+    in_three_tries(|| {
+        let shares = [false, true].map(|spread| {
+            let bed = Bed::new();
+            let subjects = [io_bound(), io_bound()];
+            let mut settings = bed.settings();
+            settings.placement.spread = spread;
+            let engine = bed.engine(settings);
+            eventually(8 * SECOND, "both are found", || {
+                let report = engine.report();
+                subjects.iter().all(|s| io_bound_for_the_engine(&report, s))
+            });
+            moving(&engine, 60);
+            let share = together(&bed, &subjects, window());
+            let report = engine.report();
+            println!(
+                "spread {spread}: {share} permille together, {:?}, P {:?}",
+                report.moves, report.p
+            );
+            engine.stop();
+            share
+        });
+        assert!(shares[0] >= 600, "the bed itself: {shares:?}");
+        assert!(shares[1] * 2 <= shares[0], "{shares:?}");
+    });
 }
 
 #[test]
@@ -426,9 +481,23 @@ fn root_a_fork_storm_leaks_nothing() {
     // Few or none, if children are widened before they run: what was inherited
     // shows only in what is left behind.
     assert!(moved > 0, "the task was not moved meanwhile");
-    // Also what nobody has noticed is given back when the phase ends.
-    subject.order(Order::Sleep);
+    // Children are widened while the phase goes on, for it may never end.
     let all = CpuSet::first(CPUS);
+    let others_are_wide = || {
+        let mut others = subject.threads();
+        others.retain(|tid| *tid != subject.tid());
+        others
+            .into_iter()
+            .all(|tid| subject::mask(tid).is_none_or(|mask| mask == all))
+    };
+    eventually(
+        3 * SECOND,
+        "all children have the owner's mask",
+        others_are_wide,
+    );
+    assert!(io_bound_for_the_engine(&engine.report(), &subject));
+    // And the rest, also what nobody has noticed, when it ends.
+    subject.order(Order::Sleep);
     eventually(2 * SECOND, "all threads have their masks back", || {
         subject
             .threads()

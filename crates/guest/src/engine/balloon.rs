@@ -196,6 +196,7 @@ pub(super) fn start(core: &Arc<Core>) -> io::Result<Vec<JoinHandle<()>>> {
         threads.push(thread::on_vcpu(
             format!("vmg-bal/{vcpu}"),
             vcpu,
+            thread::MONITOR,
             move || {
                 if let Err(error) = keep(&core, vcpu) {
                     core.fail(format!("the balloon of vCPU {vcpu} stopped: {error}"));

@@ -9,6 +9,7 @@ use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
+use std::time::Instant;
 
 use units::Ns;
 
@@ -16,6 +17,7 @@ use super::core::Core;
 use super::count::Wakeup;
 use super::monitor::ring;
 use super::mover;
+use super::preferred;
 use super::thread::Waiter;
 use crate::sense::Bell;
 use crate::sense::Mode;
@@ -30,6 +32,10 @@ const STEAL_POLL: Duration = Duration::from_secs(1);
 
 /// Steal since the last look that means sharing.
 const STEAL_MIN: Ns = Ns::from_ms(20);
+
+/// After lost events, children are looked for this often at most: a look takes
+/// milliseconds.
+const SWEEP_PERIOD: Duration = Duration::from_secs(1);
 
 pub(super) fn run(core: &Arc<Core>) {
     if let Err(error) = try_run(core) {
@@ -50,10 +56,28 @@ fn try_run(core: &Arc<Core>) -> Result<(), SenseError> {
         }
     })?;
     let mut steal = stolen();
+    let mut swept = Instant::now();
     while !core.stopping() {
         let asleep = core.sense.shared().mode() == Mode::Asleep;
-        let timeout = (!core.sense.has_tick()).then_some(STEAL_POLL);
+        let active = core.sense.shared().mode() == Mode::Active;
+        let advised = active && core.preferred.is_offered();
+        let sweep = core
+            .sweep_is_due()
+            .then(|| SWEEP_PERIOD.saturating_sub(swept.elapsed()));
+        let timeout = (!core.sense.has_tick())
+            .then_some(STEAL_POLL)
+            .into_iter()
+            .chain(advised.then_some(preferred::PERIOD))
+            .chain(sweep)
+            .min();
         waiter.wait(timeout);
+        if core.sense.shared().mode() == Mode::Active {
+            core.preferred.refresh();
+        }
+        if core.sweep_is_due() && swept.elapsed() >= SWEEP_PERIOD {
+            core.sweep();
+            swept = Instant::now();
+        }
         core.counters[0].woke(Wakeup::Control);
         core.control_poke.clear();
         let _ = ring.consume();

@@ -14,8 +14,10 @@ use units::VcpuId;
 
 use super::balloon::Balloons;
 use super::count::Counters;
+use super::preferred::Preferred;
 use super::seat::Seat;
 use super::thread::Poke;
+use crate::act;
 use crate::act::Actor;
 use crate::report::Mode as ReportMode;
 use crate::sense::MAX_TASKS;
@@ -33,6 +35,7 @@ pub(super) struct Core {
     pub(super) support: wakeup::Support,
     pub(super) seats: Vec<Seat>,
     pub(super) counters: Vec<Counters>,
+    pub(super) preferred: Preferred,
     /// One per vCPU: wakes its monitor without a bell.
     pub(super) pokes: Vec<Poke>,
     /// Last heartbeat of each vCPU, for the heartbeat source.
@@ -48,6 +51,9 @@ pub(super) struct Core {
     pub(super) past_inactivity_ns: AtomicU64,
     /// Of the mode xballoon; none in the other.
     pub(super) balloons: Option<Balloons>,
+    /// Fork events may have been lost: somebody has to look for children that
+    /// have inherited a mask.
+    sweep_due: AtomicBool,
     phase: Mutex<Phase>,
 }
 
@@ -74,6 +80,7 @@ impl Core {
             support,
             seats: (0..MAX_TASKS).map(|_| Seat::default()).collect(),
             counters: (0..n).map(|_| Counters::default()).collect(),
+            preferred: Preferred::new(&act::task::Roots::default().sys),
             pokes: (0..n).map(|_| Poke::new()).collect::<Result<_, _>>()?,
             beats: (0..n).map(|_| AtomicU64::new(0)).collect(),
             control_poke: Poke::new()?,
@@ -84,6 +91,7 @@ impl Core {
             started: Instant::now(),
             past_inactivity_ns: AtomicU64::new(0),
             balloons,
+            sweep_due: AtomicBool::new(false),
             phase: Mutex::new(Phase::default()),
             sense,
         })
@@ -111,9 +119,13 @@ impl Core {
         if let Ok(mut phase) = self.phase.lock() {
             phase.since.get_or_insert(now);
         }
-        self.sense
+        let woken = self
+            .sense
             .shared()
             .change_mode(Mode::Watching, Mode::Active);
+        if woken && self.preferred.is_offered() {
+            self.control_poke.poke();
+        }
         self.wake_balloons();
     }
 
@@ -145,6 +157,24 @@ impl Core {
         self.wake_balloons();
         // Children that inherited a mask unnoticed: now is time to look.
         self.actor.sweep_inherited();
+    }
+
+    /// Events were lost, perhaps those of children: has the control thread look
+    /// for them, for a phase may never end.
+    pub(super) fn want_sweep(&self) {
+        self.sweep_due.store(true, Ordering::Release);
+        self.control_poke.poke();
+    }
+
+    pub(super) fn sweep_is_due(&self) -> bool {
+        self.sweep_due.load(Ordering::Acquire)
+    }
+
+    /// Looks for children that still have our mask; milliseconds.
+    pub(super) fn sweep(&self) {
+        self.sweep_due.store(false, Ordering::Release);
+        let sweep = self.actor.sweep_inherited();
+        tracing::debug!(?sweep, "events were lost: looked for children");
     }
 
     pub(super) fn io_phase(&self, now: Time) -> Ns {

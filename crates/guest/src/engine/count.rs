@@ -20,7 +20,7 @@ pub(super) enum Wakeup {
 }
 
 const WAKEUPS: [&str; 5] = ["bell", "slice-timer", "heartbeat", "mover", "control"];
-const MOVES: [&str; 4] = ["push", "pull", "soon-active", "completion"];
+const MOVES: [&str; 5] = ["push", "pull", "soon-active", "completion", "spread"];
 const SKIPS: [&str; 7] = [
     "current-on-descheduled",
     "not-allowed",
@@ -39,6 +39,7 @@ fn why_index(why: Why) -> usize {
         Why::Pull => 1,
         Why::SoonActive => 2,
         Why::Completion => 3,
+        Why::Spread => 4,
     }
 }
 
@@ -66,9 +67,12 @@ pub(super) struct Counters {
     pub(super) timers_armed: AtomicU64,
     pub(super) n_min: AtomicU64,
     pub(super) n_migrate: AtomicU64,
-    pub(super) cost_ns: AtomicU64,
+    /// Trimmed mean of this vCPU's moves, from its monitor's budget.
+    pub(super) c_avg_ns: AtomicU64,
     pub(super) would_have_saved_ns: AtomicU64,
     pub(super) orders_dropped: AtomicU64,
+    /// Moves that were not made because their time had passed.
+    pub(super) orders_expired: AtomicU64,
     /// From a due slice timer to the end of the move that it asked for: the 90th
     /// percentile, tracked; zero before the first.
     reaction_ns: AtomicU64,
@@ -136,6 +140,19 @@ impl Totals<'_> {
         self.0.iter().map(|c| of(c).load(Ordering::Relaxed)).sum()
     }
 
+    /// C_avg over all vCPUs: each one's mean counts as often as it moved. What is
+    /// assumed if nobody has moved yet.
+    pub(super) fn c_avg(&self, assumed: Ns) -> Ns {
+        let (mut sum, mut n) = (0u128, 0u128);
+        for counters in self.0 {
+            let moves = u128::from(counters.n_migrate.load(Ordering::Relaxed));
+            sum += u128::from(counters.c_avg_ns.load(Ordering::Relaxed)) * moves;
+            n += moves;
+        }
+        sum.checked_div(n)
+            .map_or(assumed, |mean| Ns(u64::try_from(mean).unwrap_or(u64::MAX)))
+    }
+
     pub(super) fn wakeups(&self) -> BTreeMap<String, u64> {
         self.named(WAKEUPS, |c| &c.wakeups)
     }
@@ -195,6 +212,18 @@ mod tests {
             counters.reacted(None);
         }
         assert_eq!(counters.reaction(), SLOWEST_REACTION);
+    }
+
+    #[test]
+    fn c_avg_weighs_each_vcpu_by_its_moves() {
+        let counters = [Counters::default(), Counters::default()];
+        let assumed = Ns::from_us(300);
+        assert_eq!(Totals(&counters).c_avg(assumed), assumed);
+        for (counters, (moves, mean)) in counters.iter().zip([(3, 100), (1, 20)]) {
+            counters.n_migrate.store(moves, Ordering::Relaxed);
+            counters.c_avg_ns.store(mean, Ordering::Relaxed);
+        }
+        assert_eq!(Totals(&counters).c_avg(assumed), Ns(80));
     }
 
     #[test]

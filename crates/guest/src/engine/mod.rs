@@ -40,6 +40,7 @@ mod core;
 mod count;
 mod monitor;
 mod mover;
+mod preferred;
 mod seat;
 mod snapshot;
 mod thread;
@@ -122,19 +123,22 @@ impl Engine {
     fn start_threads(&mut self) -> io::Result<()> {
         for vcpu in self.core.vcpus() {
             let (orders, inbox) = mpsc::sync_channel(ORDERS);
+            let (outcomes, done) = mpsc::channel();
             let core = Arc::clone(&self.core);
             self.threads.push(thread::on_vcpu(
                 format!("vmg-mov/{vcpu}"),
                 vcpu,
+                thread::MOVER,
                 move || {
-                    mover::run(&core, vcpu, &inbox);
+                    mover::run(&core, vcpu, &inbox, &outcomes);
                 },
             )?);
             let core = Arc::clone(&self.core);
             self.threads.push(thread::on_vcpu(
                 format!("vmg-mon/{vcpu}"),
                 vcpu,
-                move || match Monitor::new(Arc::clone(&core), vcpu, orders) {
+                thread::MONITOR,
+                move || match Monitor::new(Arc::clone(&core), vcpu, orders, done) {
                     Ok(monitor) => monitor.run(),
                     Err(error) => core.fail(format!("no monitor for vCPU {vcpu}: {error}")),
                 },

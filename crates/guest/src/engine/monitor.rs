@@ -12,19 +12,23 @@ use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::Receiver;
 use std::sync::mpsc::SyncSender;
 
 use libbpf_rs::RingBuffer;
 use libbpf_rs::RingBufferBuilder;
 use policy::guest::budget::Budget;
 use policy::guest::placement;
+use policy::guest::view::Completion;
 use policy::guest::view::Move;
 use policy::guest::view::Plan;
 use policy::guest::view::Skip;
 use policy::guest::view::VcpuState;
 use policy::guest::view::VcpuView;
 use policy::guest::view::Why;
+use policy::guest::view::Window;
 use policy::guest::wakeup::WakeStats;
 use units::Ns;
 use units::TaskKey;
@@ -35,8 +39,9 @@ use units::VcpuId;
 use super::core::Core;
 use super::count::Counters;
 use super::count::Wakeup;
-use super::mover;
+use super::mover::MoveOrder;
 use super::mover::Order;
+use super::mover::Outcome;
 use super::thread::Alarm;
 use super::thread::Home;
 use super::thread::Waiter;
@@ -52,8 +57,13 @@ use crate::sense::now;
 const CLAIM: Ns = Ns::from_us(500);
 
 /// A vCPU that holds tasks and should be gone by now is looked at this long after
-/// the latest instant at which its slice should have ended.
-const LOOK_AFTER: Ns = Ns::from_us(150);
+/// the latest instant at which its slice should have ended; if it still runs,
+/// again after as long as it is overdue, but not less than this.
+const LOOK_AFTER: Ns = Ns::from_us(50);
+
+/// At most this long until the next look at a vCPU that holds tasks and whose end
+/// is not known.
+const LOOK_AGAIN: Ns = Ns::from_us(1200);
 
 /// Between two looks whether an offline vCPU is back.
 const OFFLINE_LOOK: Ns = Ns::from_ms(500);
@@ -68,6 +78,7 @@ pub(super) struct Monitor {
     core: Arc<Core>,
     me: VcpuId,
     orders: SyncSender<Order>,
+    outcomes: Receiver<Outcome>,
     tracks: Tracks,
     views: Views,
     plan: Plan,
@@ -77,7 +88,8 @@ pub(super) struct Monitor {
     placement: placement::Settings,
     /// When the slice timer was due that woke us, if one did.
     due: Option<Time>,
-    /// Tasks that left this vCPU since its slice began: its end concerned them.
+    /// Moves made by this vCPU since its slice began for the end of a slice: this
+    /// one's, or that of the vCPU from which it took a task.
     left_in_slice: u32,
     /// Gaps of this vCPU seen by `slice_ended`.
     gaps_seen: u64,
@@ -85,6 +97,8 @@ pub(super) struct Monitor {
     skipped: Vec<(TaskKey, Skip)>,
     beating: bool,
     home: Home,
+    /// Bells and orders that were lost as of the last look.
+    lost: u64,
 }
 
 impl Monitor {
@@ -92,6 +106,7 @@ impl Monitor {
         core: Arc<Core>,
         me: VcpuId,
         orders: SyncSender<Order>,
+        outcomes: Receiver<Outcome>,
     ) -> std::io::Result<Self> {
         let gaps_seen = core.sense.shared().vcpu(me).nr_gaps;
         Ok(Self {
@@ -103,6 +118,7 @@ impl Monitor {
             core,
             me,
             orders,
+            outcomes,
             views: Views::default(),
             plan: Plan::default(),
             left_in_slice: 0,
@@ -110,6 +126,7 @@ impl Monitor {
             skipped: Vec::new(),
             beating: false,
             home: Home::new(me),
+            lost: 0,
         })
     }
 
@@ -164,6 +181,10 @@ impl Monitor {
             }
             if ready & RING != 0 {
                 counters.woke(Wakeup::Bell);
+                // From the end of the gap, where the bell was rung: the way of a
+                // bell, and whatever the kernel had to catch up with before.
+                let since_gap = core.sense.shared().since_gap(self.me, woke_at);
+                tracing::trace!(vcpu = %self.me, ?since_gap, "bell");
                 let _ = ring.consume();
             }
             for word in bells.borrow_mut().drain(..) {
@@ -228,6 +249,7 @@ impl Monitor {
 
     /// Looks at everything and does what this vCPU has to do.
     fn think(&mut self) {
+        self.settle();
         if self.core.sense.shared().mode() != Mode::Active {
             self.rest();
             return;
@@ -242,6 +264,7 @@ impl Monitor {
         for slot in &self.views.ended {
             self.order(Order::Release(*slot));
         }
+        self.notice_losses();
         self.end_slice();
         self.widen_margin();
         let mut plan = std::mem::take(&mut self.plan);
@@ -271,6 +294,17 @@ impl Monitor {
         }
     }
 
+    /// Most of what a lost bell would have said is found by looking afresh; not a
+    /// child that has inherited a mask.
+    fn notice_losses(&mut self) {
+        let dropped = self.counters().orders_dropped.load(Ordering::Relaxed);
+        let lost = self.core.sense.shared().lost_bells() + dropped;
+        if lost != self.lost {
+            self.lost = lost;
+            self.core.want_sweep();
+        }
+    }
+
     /// Nothing to do: nothing armed, nothing remembered.
     fn rest(&mut self) {
         self.beating = false;
@@ -278,6 +312,7 @@ impl Monitor {
         self.alarm.set(None);
         self.counters().timers_armed.store(0, Ordering::Relaxed);
         self.left_in_slice = 0;
+        self.publish();
     }
 
     /// The adaptive margin's base is what was measured here if that is more than
@@ -375,31 +410,26 @@ impl Monitor {
         };
         let slot = self.views.slots[index];
         let seat = &self.core.seats[slot];
-        if !seat.claim(self.views.now, CLAIM) {
+        let Some(claim) = seat.claim(self.views.now, CLAIM) else {
             return;
-        }
-        let worth = gain.is_none_or(|gain| {
-            self.core.settings.budget.worth == 0
-                || gain
-                    > mover::c_avg(&self.core, &self.core.settings.budget)
-                        .scaled(u64::from(self.core.settings.budget.worth), 1000)
-        });
+        };
+        let worth = gain.is_none_or(|gain| self.budget.worth_it(gain));
         if !worth || !self.budget.take() {
-            seat.unclaim();
+            seat.unclaim(claim);
             self.note_skips(&[(m.task, Skip::Budget)]);
             return;
         }
-        let sent = self.order(Order::Move {
+        let sent = self.order(Order::Move(MoveOrder {
             slot,
             key: m.task,
             to: m.to,
             why: m.why,
-            due: self
-                .due
-                .filter(|_| matches!(m.why, Why::Push | Why::SoonActive)),
-        });
+            claim,
+            gaps: self.views.gaps,
+            due: self.due.filter(|_| leaves(m.why)),
+        }));
         if !sent {
-            seat.unclaim();
+            seat.unclaim(claim);
             self.budget.give_back();
             return;
         }
@@ -411,9 +441,23 @@ impl Monitor {
                 .would_have_saved_ns
                 .fetch_add(saved.as_ns(), Ordering::Relaxed);
         }
-        match m.why {
-            Why::Push | Why::SoonActive => self.left_in_slice += 1,
-            Why::Pull | Why::Completion => {}
+        self.left_in_slice += u32::from(saves_a_later_move(m.why));
+    }
+
+    /// Books what has become of earlier orders.
+    fn settle(&mut self) {
+        while let Ok(outcome) = self.outcomes.try_recv() {
+            match outcome {
+                Outcome::Made(cost) => {
+                    let cost = cost.unwrap_or_else(|| self.budget.c_avg());
+                    self.budget.migrated(cost);
+                }
+                Outcome::NotMade(why) => {
+                    self.budget.give_back();
+                    let stayed = u32::from(saves_a_later_move(why));
+                    self.left_in_slice = self.left_in_slice.saturating_sub(stayed);
+                }
+            }
         }
     }
 
@@ -472,24 +516,16 @@ impl Monitor {
             .iter()
             .filter(|vcpu| vcpu.id != self.me)
             .filter_map(|vcpu| match vcpu.state {
-                VcpuState::Running {
-                    ends: Some(ends), ..
-                } => Some((vcpu.id, ends.latest + LOOK_AFTER)),
-                VcpuState::Running { ends: None, .. } => Some((
-                    vcpu.id,
-                    self.views.now + self.core.settings.heartbeat.period * 4,
-                )),
+                VcpuState::Running { ends, .. } => {
+                    Some((vcpu.id, next_look(self.views.now, ends.as_ref())))
+                }
                 _ => None,
             })
-            .filter(|(vcpu, at)| {
-                *at > self.views.now
-                    && self.views.tasks.iter().any(|task| {
-                        task.vcpu == *vcpu
-                            && !matches!(
-                                task.completion,
-                                policy::guest::view::Completion::On(home) if home == *vcpu
-                            )
-                    })
+            .filter(|(vcpu, _)| {
+                self.views
+                    .tasks
+                    .iter()
+                    .any(|task| task.vcpu == *vcpu && task.completion != Completion::On(*vcpu))
                     && self
                         .views
                         .vcpus
@@ -512,10 +548,36 @@ impl Monitor {
     }
 
     fn publish(&self) {
-        self.counters()
-            .n_min
-            .store(self.budget.n_min(), Ordering::Relaxed);
+        let counters = self.counters();
+        let publish = |counter: &AtomicU64, value| counter.store(value, Ordering::Relaxed);
+        publish(&counters.n_min, self.budget.n_min());
+        publish(&counters.n_migrate, self.budget.n_migrate());
+        publish(&counters.c_avg_ns, self.budget.c_avg().as_ns());
     }
+}
+
+/// When to look again whether a vCPU whose slice ends then has gone.
+fn next_look(now: Time, ends: Option<&Window>) -> Time {
+    let Some(ends) = ends else {
+        return now + LOOK_AGAIN;
+    };
+    let first = ends.latest + LOOK_AFTER;
+    if now < first {
+        first
+    } else {
+        now + now.since(ends.latest).min(LOOK_AGAIN)
+    }
+}
+
+/// Does such a move take a task off the vCPU that makes it, before its slice ends?
+const fn leaves(why: Why) -> bool {
+    matches!(why, Why::Push | Why::SoonActive)
+}
+
+/// Would the task have had to leave its vCPU at the end of that slice anyway? Then
+/// the move is one of N_min, counted by the vCPU that makes it.
+const fn saves_a_later_move(why: Why) -> bool {
+    leaves(why) || matches!(why, Why::Spread)
 }
 
 /// The ring of a vCPU, delivering into `bells`.
@@ -546,4 +608,30 @@ pub(super) fn ring(
         })
         .map_err(failed)?;
     builder.build().map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_overdue_vcpu_is_looked_at_ever_more_seldom() {
+        let latest = Time(50_000_000);
+        let ends = Window {
+            earliest: latest - Ns::from_ms(1),
+            expected: latest - Ns::from_us(500),
+            latest,
+        };
+        let mut now = Time(40_000_000);
+        let mut looks = Vec::new();
+        while looks.len() < 8 {
+            let next = next_look(now, Some(&ends));
+            assert!(next > now);
+            looks.push(next.since(latest));
+            now = next;
+        }
+        let us = [50, 100, 200, 400, 800, 1600, 2800, 4000].map(Ns::from_us);
+        assert_eq!(looks, us);
+        assert_eq!(next_look(now, None), now + LOOK_AGAIN);
+    }
 }

@@ -9,8 +9,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
+use std::sync::mpsc::Sender;
 
-use policy::guest::budget;
 use policy::guest::view::Why;
 use policy::guest::wakeup::Decider;
 use policy::guest::wakeup::Lever;
@@ -22,6 +22,7 @@ use units::VcpuId;
 
 use super::core::Core;
 use super::count::Wakeup;
+use super::seat::Claim;
 use super::seat::LeverState;
 use super::seat::Seated;
 use super::thread::Home;
@@ -38,21 +39,52 @@ pub(super) enum Order {
     /// Let go of it, undoing everything.
     Release(usize),
     /// Move it.
-    Move {
-        slot: usize,
-        key: TaskKey,
-        to: VcpuId,
-        why: Why,
-        /// When the slice timer behind it was due; `None`: no timer asked for it.
-        due: Option<Time>,
-    },
+    Move(MoveOrder),
     /// Pull another lever.
     Lever { slot: usize, lever: Lever },
     /// Widen what its new child inherited.
     Fork { slot: usize, child: Tid },
 }
 
-pub(super) fn run(core: &Arc<Core>, me: VcpuId, orders: &Receiver<Order>) {
+/// One move, as decided.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MoveOrder {
+    pub(super) slot: usize,
+    pub(super) key: TaskKey,
+    pub(super) to: VcpuId,
+    pub(super) why: Why,
+    /// The right to make it.
+    pub(super) claim: Claim,
+    /// Gaps of this vCPU when it was decided.
+    pub(super) gaps: u64,
+    /// When the slice timer behind it was due; `None`: no timer asked for it.
+    pub(super) due: Option<Time>,
+}
+
+impl MoveOrder {
+    /// Has the time of this order passed? After a gap of our own the vCPUs are
+    /// not what they were: the task may have been carried off, its slice may be
+    /// fresh, the target gone. And a claim that has ended may be another's.
+    fn has_expired(&self, core: &Core, me: VcpuId) -> bool {
+        self.claim.is_over(now()) || core.sense.shared().vcpu(me).nr_gaps != self.gaps
+    }
+}
+
+/// What became of an order to move.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Outcome {
+    /// It was made, at this price; `None`: a dry run pays nothing.
+    Made(Option<Ns>),
+    /// It was not made.
+    NotMade(Why),
+}
+
+pub(super) fn run(
+    core: &Arc<Core>,
+    me: VcpuId,
+    orders: &Receiver<Order>,
+    outcomes: &Sender<Outcome>,
+) {
     let counters = &core.counters[me.index()];
     let mut home = Home::new(me);
     // Ends when the monitor drops its end of the channel.
@@ -66,18 +98,13 @@ pub(super) fn run(core: &Arc<Core>, me: VcpuId, orders: &Receiver<Order>) {
                 core.pokes[me.index()].poke();
             }
             Order::Release(slot) => release(core, slot),
-            Order::Move {
-                slot,
-                key,
-                to,
-                why,
-                due,
-            } => {
-                make(core, me, slot, key, to, why);
-                if let Some(due) = due {
-                    let shared = core.sense.shared();
-                    let last = shared.vcpu(me).nr_gaps.saturating_sub(1);
-                    let caught = shared.gap(me, last).is_some_and(|(_, back)| back > due);
+            Order::Move(order) => {
+                let outcome = make(core, me, &order);
+                core.seats[order.slot].unclaim(order.claim);
+                // Gone only if the monitor is: then nobody counts any more.
+                let _ = outcomes.send(outcome);
+                if let Some(due) = order.due {
+                    let caught = core.sense.shared().vcpu(me).nr_gaps != order.gaps;
                     counters.reacted((!caught).then(|| now().since(due)));
                 }
             }
@@ -171,18 +198,26 @@ pub(super) fn release(core: &Core, slot: usize) {
     core.phase_may_end(now());
 }
 
-fn make(core: &Core, me: VcpuId, slot: usize, key: TaskKey, to: VcpuId, why: Why) {
+fn make(core: &Core, me: VcpuId, order: &MoveOrder) -> Outcome {
+    let MoveOrder {
+        slot, key, to, why, ..
+    } = *order;
     let counters = &core.counters[me.index()];
     let seat = &core.seats[slot];
     let Some(seated) = seat.anyone().filter(|seated| seated.key == key) else {
-        seat.unclaim();
-        return;
+        return Outcome::NotMade(why);
     };
+    if order.has_expired(core, me) {
+        counters.orders_expired.fetch_add(1, Ordering::Relaxed);
+        tracing::trace!(%key, %to, ?why, "too late");
+        // The bell of a gap has it look again in any case; this is for a claim
+        // that ended by itself.
+        core.pokes[me.index()].poke();
+        return Outcome::NotMade(why);
+    }
     if core.settings.dry_run {
         counters.moved(why);
-        counters.n_migrate.fetch_add(1, Ordering::Relaxed);
-        seat.unclaim();
-        return;
+        return Outcome::Made(None);
     }
     let stolen = || core.sense.shared().vcpu(me).stolen;
     let stolen_before = stolen();
@@ -193,19 +228,21 @@ fn make(core: &Core, me: VcpuId, slot: usize, key: TaskKey, to: VcpuId, why: Why
             let cost = wall - (stolen() - stolen_before);
             seat.moved_to(to, now());
             counters.moved(why);
-            counters.n_migrate.fetch_add(1, Ordering::Relaxed);
-            counters.cost_ns.fetch_add(cost.as_ns(), Ordering::Relaxed);
             tracing::trace!(%key, %to, ?why, %cost, "moved");
+            Outcome::Made(Some(cost))
         }
         Err(MoveError::Foreign { .. }) => {
             // Its owner wants it elsewhere: our hold has ended.
             tracing::debug!(%key, "its owner moved it: letting go");
             seat.leave();
             core.phase_may_end(now());
+            Outcome::NotMade(why)
         }
-        Err(error) => tracing::debug!(%key, %to, %error, "a move failed"),
+        Err(error) => {
+            tracing::debug!(%key, %to, %error, "a move failed");
+            Outcome::NotMade(why)
+        }
     }
-    seat.unclaim();
 }
 
 fn pull(core: &Core, slot: usize, lever: Lever) {
@@ -225,23 +262,5 @@ fn pull(core: &Core, slot: usize, lever: Lever) {
             }
         }
         Err(error) => tracing::debug!(key = %seated.key, ?lever, %error, "no lever"),
-    }
-}
-
-/// Mean cost of a move so far: C_avg of equation (2).
-pub(super) fn c_avg(core: &Core, assumed: &budget::Settings) -> Ns {
-    let n = core
-        .counters
-        .iter()
-        .map(|c| c.n_migrate.load(Ordering::Relaxed))
-        .sum::<u64>();
-    let sum = core
-        .counters
-        .iter()
-        .map(|c| c.cost_ns.load(Ordering::Relaxed))
-        .sum::<u64>();
-    match sum.checked_div(n) {
-        Some(mean) if mean > 0 => Ns(mean),
-        _ => assumed.assumed_cost,
     }
 }

@@ -44,6 +44,16 @@ pub(super) struct LeverState {
     pub(super) on_cpu: Ns,
 }
 
+/// The right to move a task, until this instant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Claim(Time);
+
+impl Claim {
+    pub(super) fn is_over(self, now: Time) -> bool {
+        now >= self.0
+    }
+}
+
 /// One slot's seat. Readers on other vCPUs never wait: the only lock is tried,
 /// not taken, and guards the lever, which nobody needs in a hurry.
 #[derive(Debug, Default)]
@@ -110,23 +120,27 @@ impl Seat {
         self.moved_at.load(Ordering::Relaxed) <= at.as_ns()
     }
 
-    /// Claims the task for one move; false if somebody else has.
-    pub(super) fn claim(&self, now: Time, length: Ns) -> bool {
+    /// Claims the task for one move; `None` if somebody else has.
+    pub(super) fn claim(&self, now: Time, length: Ns) -> Option<Claim> {
         let until = self.claimed_until.load(Ordering::Relaxed);
-        until <= now.as_ns()
+        let claim = Claim(now + length);
+        (until <= now.as_ns()
             && self
                 .claimed_until
-                .compare_exchange(
-                    until,
-                    (now + length).as_ns(),
-                    Ordering::AcqRel,
-                    Ordering::Relaxed,
-                )
-                .is_ok()
+                .compare_exchange(until, claim.0.as_ns(), Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok())
+        .then_some(claim)
     }
 
-    pub(super) fn unclaim(&self) {
-        self.claimed_until.store(0, Ordering::Release);
+    /// Gives a claim back, unless it has ended and somebody else has one now.
+    pub(super) fn unclaim(&self, claim: Claim) {
+        // Not ours any more: nothing to give back.
+        let _ = self.claimed_until.compare_exchange(
+            claim.0.as_ns(),
+            0,
+            Ordering::Release,
+            Ordering::Relaxed,
+        );
     }
 }
 
@@ -137,10 +151,14 @@ mod tests {
     #[test]
     fn a_claim_excludes_others_until_it_ends() {
         let seat = Seat::default();
-        assert!(seat.claim(Time(1_000), Ns(500)));
-        assert!(!seat.claim(Time(1_499), Ns(500)));
-        assert!(seat.claim(Time(1_500), Ns(500)));
-        seat.unclaim();
-        assert!(seat.claim(Time(1_501), Ns(500)));
+        let first = seat.claim(Time(1_000), Ns(500)).unwrap();
+        assert_eq!(seat.claim(Time(1_499), Ns(500)), None);
+        assert!(!first.is_over(Time(1_499)) && first.is_over(Time(1_500)));
+        let second = seat.claim(Time(1_500), Ns(500)).unwrap();
+        // The first is over: to give it back takes nothing from the second.
+        seat.unclaim(first);
+        assert_eq!(seat.claim(Time(1_501), Ns(500)), None);
+        seat.unclaim(second);
+        assert!(seat.claim(Time(1_502), Ns(500)).is_some());
     }
 }

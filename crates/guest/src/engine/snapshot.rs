@@ -67,11 +67,11 @@ pub(super) fn report(core: &Core, last: &Mutex<LastLook>, at: Instant) -> Report
         io_phase_ns: core.io_phase(now()),
         moves: totals.moves(),
         skipped: totals.skips(),
-        failed: failed(core),
+        failed: failed(core, &totals),
         n_migrate,
         n_min,
         p: (n_min > 0).then(|| n_migrate as f64 / n_min as f64),
-        c_avg_ns: super::mover::c_avg(core, &core.settings.budget),
+        c_avg_ns: totals.c_avg(core.settings.budget.assumed_cost),
         lost_events: core.sense.shared().lost_bells() + totals.sum(|c| &c.orders_dropped),
         lost_tasks: core.sense.shared().lost_tasks(),
         does: match core.settings.mode {
@@ -87,7 +87,7 @@ pub(super) fn report(core: &Core, last: &Mutex<LastLook>, at: Instant) -> Report
 }
 
 /// Moves that failed, by reason.
-fn failed(core: &Core) -> BTreeMap<String, u64> {
+fn failed(core: &Core, totals: &Totals<'_>) -> BTreeMap<String, u64> {
     let reasons = [
         Counter::Vanished,
         Counter::Reused,
@@ -101,9 +101,11 @@ fn failed(core: &Core) -> BTreeMap<String, u64> {
         Counter::WidenFailed,
     ];
     let counters = core.actor.counters();
+    let expired = totals.sum(|c| &c.orders_expired);
     reasons
         .into_iter()
         .map(|reason| (reason.name().to_owned(), counters.get(reason)))
+        .chain([("expired".to_owned(), expired)])
         .collect()
 }
 
@@ -131,6 +133,7 @@ fn vcpus(core: &Core) -> Vec<Vcpu> {
         .reads_steal()
         .then(|| core.sense.snapshot().ok())
         .flatten();
+    let preferred = core.preferred.mask();
     core.vcpus()
         .map(|vcpu| {
             let slot = shared.vcpu(vcpu);
@@ -145,6 +148,7 @@ fn vcpus(core: &Core) -> Vec<Vcpu> {
             Vcpu {
                 id: vcpu.0,
                 state: state.to_owned(),
+                preferred: preferred.map(|mask| mask.contains(vcpu)),
                 slice_ns: slice.map(|slice| slice.value),
                 gap_ns: timeline.gap_estimate().map(|gap| gap.value),
                 confidence_permille: slice.map_or(Permille::ZERO, |slice| slice.confidence),

@@ -18,8 +18,14 @@ use rustix::time::Timespec;
 use units::Time;
 use units::VcpuId;
 
-/// Above the FIFO lever (1), so that a mover is never behind the task it moves.
-const FIFO_PRIORITY: i32 = 2;
+/// SCHED_FIFO priority of a monitor: above the FIFO lever (1), so that it is
+/// never behind a task that it watches.
+pub(super) const MONITOR: i32 = 2;
+
+/// SCHED_FIFO priority of a mover: above its monitor, so that an order is carried
+/// out when it is given, and not when the monitor has written its log, set its
+/// timer and gone to sleep.
+pub(super) const MOVER: i32 = 3;
 
 /// Starts a named thread that stays on `vcpu` and runs before ordinary tasks.
 ///
@@ -29,6 +35,7 @@ const FIFO_PRIORITY: i32 = 2;
 pub(super) fn on_vcpu(
     name: String,
     vcpu: VcpuId,
+    priority: i32,
     body: impl FnOnce() + Send + 'static,
 ) -> io::Result<JoinHandle<()>> {
     thread::Builder::new().name(name).spawn(move || {
@@ -37,7 +44,7 @@ pub(super) fn on_vcpu(
             // do no harm. Its tasks are then pulled by others.
             tracing::info!(%vcpu, %error, "cannot pin a thread to this vCPU");
         }
-        prefer();
+        prefer(priority);
         body();
     })
 }
@@ -81,9 +88,9 @@ impl Home {
     }
 }
 
-fn prefer() {
+fn prefer(priority: i32) {
     let param = libc::sched_param {
-        sched_priority: FIFO_PRIORITY,
+        sched_priority: priority,
     };
     // SAFETY: 0 names the calling thread and the parameter lives across the call.
     let refused = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const param) } != 0;

@@ -98,6 +98,8 @@ pub(super) fn estimator(settings: &Settings) -> Box<dyn SliceEstimator> {
 #[derive(Default)]
 pub(super) struct Views {
     pub(super) now: Time,
+    /// Gaps of the caller's vCPU so far.
+    pub(super) gaps: u64,
     pub(super) out: CpuSet,
     pub(super) vcpus: Vec<VcpuView>,
     pub(super) tasks: Vec<TaskView>,
@@ -119,6 +121,8 @@ impl Views {
 
     fn look_at_vcpus(&mut self, core: &Core, tracks: &Tracks, me: VcpuId) {
         let shared = core.sense.shared();
+        // First: a gap after this makes what follows void.
+        self.gaps = shared.vcpu(me).nr_gaps;
         (self.now, self.out) = if core.sense.source().reads_steal() {
             match core.sense.snapshot() {
                 Ok(snapshot) => (snapshot.now, snapshot.out),
@@ -149,7 +153,7 @@ impl Views {
             self.vcpus.push(VcpuView {
                 id: vcpu,
                 state,
-                preferred: true,
+                preferred: core.preferred.contains(vcpu),
             });
         }
     }

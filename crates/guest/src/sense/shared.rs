@@ -229,6 +229,13 @@ impl Shared {
         (read!(self, vcpus[i].nr_gaps) < number + history).then_some(gap)
     }
 
+    /// Time since this vCPU came back from its last gap; `None` before the first.
+    pub(crate) fn since_gap(&self, vcpu: VcpuId, now: Time) -> Option<Ns> {
+        let last = self.vcpu(vcpu).nr_gaps.checked_sub(1)?;
+        let (_, back) = self.gap(vcpu, last)?;
+        Some(now.since(back))
+    }
+
     /// The heartbeat's own record of a gap; only for a source where the programs
     /// see none, and only by the thread that is pinned to that vCPU.
     pub(crate) fn record_gap(&self, vcpu: VcpuId, out: Time, back: Time) {

@@ -23,10 +23,13 @@
 //! 2. `a` is `Leaving`, `b` is `Gone`, both return instants are known, and `b`
 //!    returns more than `soon_lead` before `a` does (V12).
 //!
-//! Every PUSH, PULL and soon-active move goes to a better vCPU. Since a vCPU at
-//! hand is never left, and rule 2 is used only where nothing is at hand, no
+//! Every PUSH, PULL and soon-active move goes to a better vCPU. Since these never
+//! leave a vCPU at hand, and rule 2 is used only where nothing is at hand, no
 //! move can be undone by the next evaluation of the same view: PUSH and PULL
 //! cannot play ping-pong.
+//!
+//! **Spread.** Where one vCPU has at least two I/O-bound tasks more than another
+//! that runs longer, the other takes one (V20): see `spread.rs`.
 //!
 //! **Completion.** A task whose completions all arrive on one vCPU lives there,
 //! whatever the outlook: while that vCPU is away nothing completes anywhere, and
@@ -57,6 +60,7 @@ use crate::guest::view::Why;
 mod completion;
 mod outlook;
 mod settings;
+mod spread;
 mod target;
 
 pub use outlook::Outlook;
@@ -118,22 +122,23 @@ pub fn place_into(
             Err(skip) => plan.skipped.push((task.key, skip)),
         }
     }
-    if movers.is_empty() {
-        return;
-    }
-
-    movers.sort_unstable_by(|a, b| rank(a.0, b.0));
-    let mut targets = Targets::new(now, vcpus, tasks, &plan.moves, settings);
-    for (task, source, why) in movers {
-        match targets.choose(task, source, why) {
-            Ok((to, why)) => plan.moves.push(Move {
-                task: task.key,
-                from: task.vcpu,
-                to,
-                why,
-            }),
-            Err(skip) => plan.skipped.push((task.key, skip)),
+    if !movers.is_empty() {
+        movers.sort_unstable_by(|a, b| rank(a.0, b.0));
+        let mut targets = Targets::new(now, vcpus, tasks, &plan.moves, settings);
+        for (task, source, why) in movers {
+            match targets.choose(task, source, why) {
+                Ok((to, why)) => plan.moves.push(Move {
+                    task: task.key,
+                    from: task.vcpu,
+                    to,
+                    why,
+                }),
+                Err(skip) => plan.skipped.push((task.key, skip)),
+            }
         }
+    }
+    if settings.spread && tasks.len() > 1 {
+        spread::spread(now, vcpus, tasks, &homes, settings, plan);
     }
 }
 

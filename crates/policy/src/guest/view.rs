@@ -127,6 +127,8 @@ pub enum Why {
     SoonActive,
     /// Its completions arrive on that vCPU and nowhere else.
     Completion,
+    /// It shares its vCPU with others, and that one runs longer with fewer (V20).
+    Spread,
 }
 
 /// One move to make.
@@ -144,13 +146,14 @@ pub struct Move {
 
 impl Move {
     /// The vCPU whose thread makes the move: the source pushes, the destination
-    /// pulls (V22). A completion move is made by whichever end runs: the source
+    /// pulls (V22), and takes what is spread, since it is the one that has just come
+    /// back and looks. A completion move is made by whichever end runs: the source
     /// if it does, else the destination.
     #[must_use]
     pub const fn performer(&self, source_runs: bool) -> VcpuId {
         match self.why {
             Why::Push | Why::SoonActive => self.from,
-            Why::Pull => self.to,
+            Why::Pull | Why::Spread => self.to,
             Why::Completion => {
                 if source_runs {
                     self.from

@@ -18,10 +18,11 @@
 //! business), so the share does not depend on the number of VMs.
 //!
 //! [`Decider`] keeps one task's state: off, EEVDF slice tried, FIFO as the last
-//! resort. A lever that works makes the share small, so a small share cannot be
-//! the reason to take it away; instead the lever is dropped for one window now
-//! and then (seldom, and ever more seldom), and comes back if the share does. A lever that does not work is
-//! taken away: no measurable gain, no change to the task.
+//! resort. A lever that works makes the share small, or at least smaller than it
+//! was, so a small share cannot be the reason to take it away; instead the lever
+//! is dropped for one window now and then (seldom, and ever more seldom), and
+//! comes back if the share does. A lever that does not work is taken away: no
+//! measurable gain, no change to the task.
 
 use units::Ns;
 use units::Permille;
@@ -82,10 +83,18 @@ pub struct Settings {
     /// the share below. 100: the most that can be gained is this share, and a
     /// tenth is what a measurement can show.
     pub on: Permille,
+    /// A lever also works if it takes at least this much of the share away, by the
+    /// mean over `trial` windows before and with it. 250: with a fast disk part of
+    /// the share is the switch to the task itself, some 10 us of each cycle, and
+    /// no lever shortens that; a quarter of a tenth is as little as can be told.
+    pub relief: Permille,
+    /// Windows over which a lever is judged. 16: most of the waiting is in few
+    /// windows, those after a gap.
+    pub trial: u32,
     /// Wake-ups that a window needs to count. 8: fewer say nothing.
     pub min_wakes: u64,
-    /// Windows in a row at or above `on` that switch a lever on, or, with one
-    /// on, give it up for the next. 3: one burst of compute is not a pattern.
+    /// Windows in a row at or above `on` that switch a lever on. 3: one burst of
+    /// compute is not a pattern.
     pub windows: u32,
     /// Windows until a lever is tried again without, or again at all after it
     /// was given up; doubled each time up to 16 times. 200: 1 s of 5 ms windows.
@@ -99,6 +108,8 @@ impl Default for Settings {
             slice: MIN_SLICE,
             fifo_max_cpu: Permille::new(300),
             on: Permille::new(100),
+            relief: Permille::new(250),
+            trial: 16,
             min_wakes: 8,
             windows: 3,
             hold: 200,
@@ -134,8 +145,12 @@ impl WakeStats {
     /// The share of its I/O cycle that the task spent queued.
     #[must_use]
     pub fn queued_share(&self, io_latency: Ns) -> Permille {
-        let cycle = self.queued_ns + io_latency * self.wakes + self.on_cpu_ns;
-        Permille::of(self.queued_ns, cycle)
+        Permille::of(self.queued_ns, self.cycle(io_latency))
+    }
+
+    /// The sum of its I/O cycles: the denominator above.
+    fn cycle(&self, io_latency: Ns) -> Ns {
+        self.queued_ns + io_latency * self.wakes + self.on_cpu_ns
     }
 
     /// The share of a CPU that the task used.
@@ -146,6 +161,7 @@ impl WakeStats {
 }
 
 mod decider;
+mod tally;
 
 pub use decider::Decider;
 

@@ -38,6 +38,8 @@ pub(crate) struct Machine {
     pub(crate) allowed: CpuSet,
     /// vCPUs that the boot command line keeps the scheduler away from.
     pub(crate) isolated: CpuSet,
+    /// vCPUs that the kernel advises to use (Linux 7.4); `None` without such a mask.
+    pub(crate) preferred: Option<CpuSet>,
 }
 
 impl Machine {
@@ -68,6 +70,9 @@ impl Machine {
             allowed: allowed.unwrap_or(online),
             online,
             isolated: list("/sys/devices/system/cpu/isolated"),
+            preferred: root
+                .read("/sys/devices/system/cpu/preferred")
+                .and_then(|text| text.parse().ok()),
         }
     }
 

@@ -160,6 +160,9 @@ fn vcpus(facts: &Facts) -> String {
     if machine.isolated != CpuSet::default() {
         let _ = write!(text, ", isolated {}", machine.isolated);
     }
+    if let Some(preferred) = &machine.preferred {
+        let _ = write!(text, ", the kernel prefers {preferred}");
+    }
     text
 }
 

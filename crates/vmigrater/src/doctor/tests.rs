@@ -109,6 +109,19 @@ fn a_whole_tree_is_read() {
 }
 
 #[test]
+fn the_kernels_preferred_vcpus_are_shown_where_there_are_any() {
+    let tree = Tree::new();
+    let page = |facts: &Facts| page::render(facts, &verdict::verdict(facts));
+    let facts = tree.facts();
+    assert_eq!(facts.machine.preferred, None);
+    assert!(!page(&facts).contains("prefers"));
+    tree.write("/sys/devices/system/cpu/preferred", "0\n");
+    let facts = tree.facts();
+    assert_eq!(facts.machine.preferred, Some("0".parse().unwrap()));
+    assert!(page(&facts).contains("the kernel prefers 0"));
+}
+
+#[test]
 fn an_empty_tree_is_no_machine_but_no_panic_either() {
     let dir = tempfile::tempdir().unwrap();
     let facts = read(&Root::new(dir.path()));

@@ -175,7 +175,10 @@ fn vcpus(report: &Report) -> Table {
     for vcpu in &report.vcpus {
         table.add_row([
             vcpu.id.to_string(),
-            vcpu.state.clone(),
+            match vcpu.preferred {
+                Some(false) => format!("{}, not preferred", vcpu.state),
+                Some(true) | None => vcpu.state.clone(),
+            },
             known(vcpu.slice_ns),
             known(vcpu.gap_ns),
             vcpu.confidence_permille.to_string(),
@@ -278,6 +281,16 @@ mod tests {
             !text.contains('\x1b'),
             "a thread name reached the terminal raw"
         );
+    }
+
+    #[test]
+    fn a_vcpu_that_the_kernel_advises_against_says_so() {
+        let mut report = busy();
+        assert!(!render(&report).contains("preferred"));
+        report.vcpus[0].preferred = Some(true);
+        assert!(!render(&report).contains("preferred"));
+        report.vcpus[0].preferred = Some(false);
+        assert!(render(&report).contains("running, not preferred"));
     }
 
     #[test]

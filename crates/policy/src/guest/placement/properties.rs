@@ -173,11 +173,24 @@ fn tasks() -> impl Strategy<Value = Vec<TaskView>> {
 }
 
 fn settings() -> impl Strategy<Value = Settings> {
-    let mixed = (any::<[bool; 6]>(), 0u64..2_000_000, 0u64..2_000_000).prop_map(
-        |([push, pull, soon_active, completion, pull_in_flight, fixed], stay, lead)| Settings {
+    let mixed = (any::<[bool; 7]>(), 0u64..2_000_000, 0u64..2_000_000).prop_map(
+        |(
+            [
+                push,
+                pull,
+                soon_active,
+                spread,
+                completion,
+                pull_in_flight,
+                fixed,
+            ],
+            stay,
+            lead,
+        )| Settings {
             push,
             pull,
             soon_active,
+            spread,
             completion,
             pull_in_flight,
             min_stay: Ns(stay),
@@ -264,6 +277,7 @@ proptest! {
                 Why::Push => prop_assert!(settings.push && !gone),
                 Why::Pull => prop_assert!(settings.pull && gone),
                 Why::SoonActive => prop_assert!(settings.push && settings.soon_active && !gone),
+                Why::Spread => continue,
             }
             prop_assert!(better(NOW, to, from, task, &settings), "{:?}", m);
             prop_assert!(!better(NOW, from, to, task, &settings), "better is one-way");
@@ -271,14 +285,87 @@ proptest! {
         }
     }
 
-    /// No ping-pong: with the moves made, the same instant asks for no other.
+    /// No ping-pong: with the moves made, the same instant asks for no other but
+    /// spreading, and nobody comes back to where he was.
     #[test]
     fn a_second_evaluation_finds_nothing_to_do(
         vcpus in views(), tasks in tasks(), settings in settings(),
     ) {
+        let mut now_at = tasks.clone();
+        let mut was_at: Vec<Vec<VcpuId>> = tasks.iter().map(|task| vec![task.vcpu]).collect();
+        for round in 0..=vcpus.len() {
+            let plan = place(NOW, &vcpus, &now_at, &settings);
+            if plan.moves.is_empty() {
+                break;
+            }
+            prop_assert!(round < vcpus.len(), "no end");
+            prop_assert!(round == 0 || plan.moves.iter().all(|m| m.why == Why::Spread));
+            now_at = moved(&now_at, &plan);
+            for (was_at, task) in was_at.iter_mut().zip(&now_at) {
+                if was_at.last() != Some(&task.vcpu) {
+                    prop_assert!(!was_at.contains(&task.vcpu), "{} is back", task.key);
+                    was_at.push(task.vcpu);
+                }
+            }
+        }
+    }
+
+    /// Whoever is spread goes from a crowded vCPU that runs to a less crowded one
+    /// that runs longer; afterwards the difference is still not the other way
+    /// round. Nobody who runs, or lives at a completion vCPU, is spread.
+    #[test]
+    fn spreading_goes_to_a_less_crowded_vcpu_that_runs_longer(
+        vcpus in views(), tasks in tasks(), settings in settings(),
+    ) {
         let plan = place(NOW, &vcpus, &tasks, &settings);
-        let again = place(NOW, &vcpus, &moved(&tasks, &plan), &settings);
-        prop_assert_eq!(again.moves, []);
+        let ends = |id| match find(&vcpus, id).unwrap().state {
+            VcpuState::Running { ends: Some(ends), .. } => ends.expected,
+            other => panic!("{other:?}"),
+        };
+        let after = moved(&tasks, &plan);
+        let crowd = |id| after.iter().filter(|task| task.vcpu == id).count();
+        for m in plan.moves.iter().filter(|m| m.why == Why::Spread) {
+            let task = of(&tasks, m);
+            prop_assert!(settings.spread && task.activity != Activity::Running);
+            prop_assert!(ends(m.to) > ends(m.from) + settings.min_stay);
+            prop_assert!(at_hand(NOW, find(&vcpus, m.to).unwrap(), task, &settings));
+            prop_assert!(crowd(m.to) <= crowd(m.from) + 1, "too many: {:?}", plan.moves);
+            prop_assert!(usable_again(NOW, find(&vcpus, m.from).unwrap(), task, &settings).is_none());
+            if settings.completion {
+                let lives = task.completion == Completion::On(m.from)
+                    && task.allowed.contains(m.from) && task.cpu_share <= settings.completion_cpu_max;
+                prop_assert!(!lives || tasks.iter().filter(|t| t.completion == task.completion).count() > 1);
+            }
+        }
+    }
+
+    /// And where it can be done it is done: no vCPU keeps two more than another
+    /// that runs longer, unless those there run at this moment or may not go.
+    #[test]
+    fn what_can_be_spread_is_spread(vcpus in views(), tasks in tasks()) {
+        let settings = Settings { completion: false, ..Settings::default() };
+        let plan = place(NOW, &vcpus, &tasks, &settings);
+        let after = moved(&tasks, &plan);
+        let crowd = |id| after.iter().filter(|task| task.vcpu == id).count();
+        for task in after.iter().filter(|task| task.activity != Activity::Running) {
+            if plan.moves.iter().any(|m| m.task == task.key) {
+                continue;
+            }
+            let Some(from) = find(&vcpus, task.vcpu) else { continue };
+            let Some((_, left)) = time_left(NOW, from, &settings) else { continue };
+            if usable_again(NOW, from, task, &settings).is_some() {
+                continue;
+            }
+            for to in vcpus.iter().filter(|to| to.preferred && task.allowed.contains(to.id)) {
+                let Some((_, stay)) = time_left(NOW, to, &settings) else { continue };
+                let longer = stay.expected > left.expected + settings.min_stay
+                    && at_hand(NOW, to, task, &settings);
+                prop_assert!(
+                    !longer || crowd(to.id) + 2 > crowd(from.id),
+                    "{} stays on {} beside {}", task.key, from.id, to.id
+                );
+            }
+        }
     }
 
     /// A vCPU gets a second task only after every other vCPU that would do for
@@ -290,7 +377,7 @@ proptest! {
         let plan = place(NOW, &vcpus, &tasks, &settings);
         for (n, m) in plan.moves.iter().enumerate() {
             let given = |id: VcpuId| plan.moves[..n].iter().any(|m| m.to == id);
-            if m.why == Why::Completion || !given(m.to) {
+            if matches!(m.why, Why::Completion | Why::Spread) || !given(m.to) {
                 continue;
             }
             let task = of(&tasks, m);
@@ -352,7 +439,7 @@ proptest! {
     ) {
         let plan = place(NOW, &vcpus, &tasks, &settings);
         let ranked: Vec<&TaskView> = plan.moves.iter()
-            .filter(|m| m.why != Why::Completion)
+            .filter(|m| !matches!(m.why, Why::Completion | Why::Spread))
             .map(|m| of(&tasks, m))
             .collect();
         prop_assert!(ranked.is_sorted_by(|a, b| rank(a, b).is_lt()));

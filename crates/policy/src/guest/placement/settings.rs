@@ -68,6 +68,10 @@ pub struct Settings {
     /// Push to the vCPU that is back first where none runs on (V12). With two
     /// vCPUs this rule carries the gain.
     pub soon_active: bool,
+    /// Let a vCPU that runs longer take one of several tasks that share another
+    /// (V20). Not published as a rule of its own: with many vCPUs the ranking of
+    /// V19 spreads them at each push.
+    pub spread: bool,
     /// Keep tasks on the vCPU where all their completions arrive. Not published:
     /// its disk completed on the submitting vCPU or the paper does not say.
     pub completion: bool,
@@ -113,6 +117,7 @@ impl Default for Settings {
             push: true,
             pull: true,
             soon_active: true,
+            spread: true,
             completion: true,
             margin: Margin::Adaptive {
                 base: Ns::from_us(300),
@@ -140,6 +145,7 @@ impl Settings {
             push: true,
             pull: true,
             soon_active: true,
+            spread: false,
             completion: false,
             margin: Margin::Fixed(Ns::from_us(600)),
             min_stay: Ns::ZERO,

@@ -224,6 +224,35 @@ fn a_resident_task_counts_against_a_longer_slice() {
     assert_eq!(moves(&vcpus, &tasks, &published), [(2, 1, Why::Push)]);
 }
 
+/// V20 on two vCPUs: at a push there is one place to go, so both tasks end up on
+/// one vCPU; the other takes one of them when it is back, for a fresh slice ends
+/// later than the one that is under way.
+#[test]
+fn two_tasks_do_not_stay_on_one_vcpu_when_the_other_is_back() {
+    let vcpus = [running(0, MS(3)), running(1, MS(11))];
+    let tasks = [blocked(loaded(1, 0, 500)), blocked(loaded(2, 0, 900))];
+    let spread = [(2, 1, Why::Spread)];
+    assert_eq!(moves(&vcpus, &tasks, &ours()), spread, "the heavier one");
+    // The other way round neither: it would have to leave sooner.
+    let back = [running(0, MS(11)), running(1, MS(3))];
+    assert_eq!(moves(&back, &tasks, &ours()), []);
+    // One each is even; so are one and two.
+    let even = [blocked(loaded(1, 0, 500)), blocked(loaded(2, 1, 900))];
+    assert_eq!(moves(&vcpus, &even, &ours()), []);
+    let three = [even[0], even[1], blocked(loaded(3, 0, 400))];
+    assert_eq!(moves(&vcpus, &three, &ours()), []);
+    // Whoever runs at this moment is not disturbed.
+    let busy = [
+        blocked(loaded(1, 0, 500)),
+        TaskView {
+            activity: Activity::Running,
+            ..loaded(2, 0, 900)
+        },
+    ];
+    assert_eq!(moves(&vcpus, &busy, &ours()), [(1, 1, Why::Spread)]);
+    assert_eq!(moves(&vcpus, &tasks, &Settings::published()), []);
+}
+
 #[test]
 fn with_no_target_at_hand_it_goes_to_the_vcpu_that_is_back_first() {
     let vcpus = [running(0, US(100)), gone(1, MS(8)), gone(2, MS(5))];

@@ -2,6 +2,7 @@
 //! One task's lever, window by window.
 
 use units::Ns;
+use units::Permille;
 
 use super::Lever;
 use super::MAX_SLICE;
@@ -10,6 +11,7 @@ use super::Mode;
 use super::Settings;
 use super::Support;
 use super::WakeStats;
+use super::tally::Tally;
 
 /// Most doublings of the hold time.
 const MAX_DOUBLINGS: u32 = 4;
@@ -29,8 +31,13 @@ pub struct Decider {
     settings: Settings,
     support: Support,
     step: Step,
-    /// Windows in a row that speak against the present step.
-    against: u32,
+    /// Windows in a row that ask for a lever while there is none.
+    waiting: u32,
+    /// Without a lever the recent windows, with one those since it was pulled or
+    /// judged last.
+    tally: Tally,
+    /// The queued share before the first lever.
+    before: Permille,
     /// Windows since the present step was taken.
     held: u32,
     /// Windows to wait before a lever may go on again after one was given up.
@@ -51,7 +58,9 @@ impl Decider {
             settings: settings.clone(),
             support,
             step: Step::Off,
-            against: 0,
+            waiting: 0,
+            tally: Tally::default(),
+            before: Permille::ZERO,
             held: 0,
             wait: 0,
             doublings: 0,
@@ -142,35 +151,49 @@ impl Decider {
         }
         match self.step {
             Step::Off => {
+                self.tally
+                    .add_fading(stats, io_latency, self.settings.trial);
                 if self.wait == 0 && share >= self.settings.on {
-                    self.against = self.against.saturating_add(1);
+                    self.waiting = self.waiting.saturating_add(1);
                 } else {
-                    self.against = 0;
+                    self.waiting = 0;
                 }
-                if self.against >= self.settings.windows
+                // Without a measure of before, nothing could be said of after.
+                if self.waiting >= self.settings.windows
+                    && self.tally.windows() >= self.settings.trial
                     && let Some(step) = self.next_step(Step::Off)
                 {
+                    self.before = self.tally.share();
                     self.go(step);
                 }
             }
             Step::Slice | Step::Fifo => {
-                if share < self.settings.on {
-                    self.against = 0;
-                } else {
-                    self.against = self.against.saturating_add(1);
-                }
-                if self.against >= self.settings.windows {
-                    match self.next_step(self.step) {
-                        Some(step) => self.go(step),
-                        None => self.give_up(),
+                self.tally.add(stats, io_latency);
+                if self.tally.windows() >= self.settings.trial.max(1) {
+                    if !self.works() {
+                        match self.next_step(self.step) {
+                            Some(step) => self.go(step),
+                            None => self.give_up(),
+                        }
+                        return;
                     }
-                } else if self.held >= self.hold() {
+                    self.tally = Tally::default();
+                }
+                if self.held >= self.hold() {
                     self.probing = Some(self.step);
                     self.step = Step::Off;
                     self.held = 0;
                 }
             }
         }
+    }
+
+    /// Is the share low with the lever, or at least a good deal lower than it was?
+    fn works(&self) -> bool {
+        let relief = u64::from(self.settings.relief.get().min(1000));
+        let enough = u64::from(self.before.get()) * (1000 - relief) / 1000;
+        let share = self.tally.share();
+        share < self.settings.on || u64::from(share.get()) <= enough
     }
 
     /// The next lever to try after `step`; `None` if there is none.
@@ -193,7 +216,8 @@ impl Decider {
 
     fn go(&mut self, step: Step) {
         self.step = step;
-        self.against = 0;
+        self.waiting = 0;
+        self.tally = Tally::default();
         self.held = 0;
         self.probing = None;
     }

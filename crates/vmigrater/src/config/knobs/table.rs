@@ -169,6 +169,11 @@ pub(crate) static KNOBS: &[Knob] = &[
         "push to the vCPU that is back first where none runs on (V12); with two vCPUs this carries the gain"
     ),
     switch!(
+        "placement.spread",
+        placement.spread,
+        "let a vCPU that runs longer take one of several I/O-bound tasks that share another (V20)"
+    ),
+    switch!(
         "placement.completion",
         placement.completion,
         "keep tasks on the vCPU where all their completions arrive (disks with one queue)"
@@ -296,6 +301,21 @@ pub(crate) static KNOBS: &[Knob] = &[
         wakeup.on,
         "a lever goes on when a task is queued for this share of its time, and works if it brings the share below"
     ),
+    percent!(
+        "wakeup.relief",
+        1,
+        1000,
+        wakeup.relief,
+        "a lever also works if it takes this much of the queued share away"
+    ),
+    count!(
+        "wakeup.trial",
+        1,
+        100_000,
+        wakeup.trial,
+        u32,
+        "windows over which a lever is judged"
+    ),
     count!(
         "wakeup.min_wakes",
         1,
@@ -310,7 +330,7 @@ pub(crate) static KNOBS: &[Knob] = &[
         1000,
         wakeup.windows,
         u32,
-        "windows in a row that switch a lever on, or give it up"
+        "windows in a row that switch a lever on"
     ),
     count!(
         "wakeup.hold",
