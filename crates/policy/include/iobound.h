@@ -81,9 +81,41 @@ static inline unsigned int iob_window_complete(unsigned long long start_ns,
 }
 
 /*
+ * Is it certain already, before its end, that this window will reach the enter
+ * threshold?
+ *
+ * The worst that can still come is that the thread runs for the rest of the
+ * window. If the load would reach the threshold even so, waiting for the end
+ * decides nothing: the threshold and the window are those of V15, only the
+ * verdict is known sooner. Only entering is decided early; a phase ends by
+ * complete windows alone.
+ *
+ * The rest is what is left of window_ns by the clock, and not less than what
+ * min_accounted_ns still wants to see: a window goes on until it has that.
+ */
+static inline unsigned int iob_certain(unsigned long long start_ns, unsigned long long now_ns,
+				       unsigned long long io_blocked_ns,
+				       unsigned long long on_cpu_ns, unsigned long long window_ns,
+				       unsigned long long min_accounted_ns, unsigned int enter)
+{
+	unsigned long long past = now_ns > start_ns ? now_ns - start_ns : 0, rest, missing;
+	unsigned long long accounted = io_blocked_ns + on_cpu_ns;
+
+	/* Sums beyond the window are complete, torn or absurd: not ours to judge. */
+	if (past >= window_ns || io_blocked_ns > window_ns || on_cpu_ns > window_ns)
+		return 0;
+	rest = window_ns - past;
+	missing = accounted < min_accounted_ns ? min_accounted_ns - accounted : 0;
+	if (rest < missing)
+		rest = missing;
+	return iob_load_permille(io_blocked_ns, on_cpu_ns + rest) >= enter;
+}
+
+/*
  * The packed state after one complete window.
  *
- * In at once: the published period of 5 ms is the whole delay. Out only after
+ * In at once: the published period of 5 ms is the whole delay, at most
+ * (iob_certain). Out only after
  * leave_windows windows in a row below the lower threshold, because one window
  * of computing between two requests is not the end of an I/O phase, and each
  * exit and re-entry costs a change of affinity.

@@ -27,6 +27,15 @@ mod ffi {
             window_ns: u64,
             min_accounted_ns: u64,
         ) -> u32;
+        pub(super) safe fn policy_iob_certain(
+            start_ns: u64,
+            now_ns: u64,
+            io_blocked_ns: u64,
+            on_cpu_ns: u64,
+            window_ns: u64,
+            min_accounted_ns: u64,
+            enter: u32,
+        ) -> u32;
         pub(super) safe fn policy_iob_next(
             state: u32,
             load: u32,
@@ -105,6 +114,24 @@ impl Settings {
             accounted.as_ns(),
             self.window.as_ns(),
             self.min_accounted.as_ns(),
+        ) != 0
+    }
+
+    /// Is it certain before the end of the window that began at `start` that its
+    /// load will reach `enter`, whatever the thread does for the rest of it? Then
+    /// the thread is I/O-bound now (V15, the same threshold over the same
+    /// window). False once the window is as long as it has to be: then
+    /// [`Self::window_complete`] and [`Self::next`] decide.
+    #[must_use]
+    pub fn certain(&self, start: Time, now: Time, io_blocked: Ns, on_cpu: Ns) -> bool {
+        ffi::policy_iob_certain(
+            start.as_ns(),
+            now.as_ns(),
+            io_blocked.as_ns(),
+            on_cpu.as_ns(),
+            self.window.as_ns(),
+            self.min_accounted.as_ns(),
+            u32::from(self.enter.get()),
         ) != 0
     }
 

@@ -16,6 +16,15 @@ unsigned int policy_iob_window_complete(unsigned long long start_ns, unsigned lo
 	return iob_window_complete(start_ns, now_ns, accounted_ns, window_ns, min_accounted_ns);
 }
 
+unsigned int policy_iob_certain(unsigned long long start_ns, unsigned long long now_ns,
+				unsigned long long io_blocked_ns, unsigned long long on_cpu_ns,
+				unsigned long long window_ns, unsigned long long min_accounted_ns,
+				unsigned int enter)
+{
+	return iob_certain(start_ns, now_ns, io_blocked_ns, on_cpu_ns, window_ns, min_accounted_ns,
+			   enter);
+}
+
 unsigned int policy_iob_next(unsigned int state, unsigned int load, unsigned int enter,
 			     unsigned int leave, unsigned int leave_windows)
 {

@@ -51,6 +51,30 @@ fn a_window_ends_when_it_is_long_enough_and_enough_of_it_is_known() {
 }
 
 #[test]
+fn a_window_is_judged_when_nothing_can_change_the_verdict() {
+    let settings = Settings::default();
+    let certain = |now_us, blocked_us, on_cpu_us| {
+        settings.certain(
+            Time(1_000_000),
+            Time(1_000_000) + Ns::from_us(now_us),
+            Ns::from_us(blocked_us),
+            Ns::from_us(on_cpu_us),
+        )
+    };
+    // 300 of 1000 over 5 ms: 1.5 ms of waiting are enough, and not less.
+    assert!(!certain(1_499, 1_499, 0));
+    assert!(certain(1_500, 1_500, 0));
+    // Computing counts against it, stolen time does not.
+    assert!(!certain(3_000, 1_499, 1_501));
+    assert!(certain(3_000, 1_500, 1_500));
+    assert!(certain(4_999, 700, 300));
+    assert!(certain(4_999, 200, 100), "400 of 1000 even if the rest ran");
+    assert!(!certain(4_999, 100, 100), "the rest may be on the CPU");
+    assert!(!certain(5_000, 5_000, 0), "complete: `next` decides");
+    assert!(!certain(0, 0, 0));
+}
+
+#[test]
 fn a_burst_enters_at_once_and_leaves_after_some_windows() {
     let settings = settings(300, 150, 4);
     let mut class = Class::default();
@@ -117,6 +141,55 @@ proptest! {
         let exact = u128::from(blocked) * 1000 / (u128::from(blocked) + u128::from(ran)).max(1);
         let load = u128::from(load(Ns(blocked), Ns(ran)).get());
         prop_assert!(load.abs_diff(exact) <= 1, "{} not {}", load, exact);
+    }
+
+    /// A verdict before the end is the verdict at the end, however the rest of
+    /// the window goes; and it comes as early as it can: a step before, some
+    /// continuation would have led to the other one.
+    #[test]
+    fn an_early_verdict_is_the_final_one(
+        window_us in 1u64..20_000, min_us in 0u64..5_000, enter in 0u16..=1000,
+        past in 0u64..1000, split in (0u64..=1000, 0u64..=1000), rest in (0u64..=1000, 0u64..=1000),
+    ) {
+        let settings = Settings {
+            window: Ns::from_us(window_us),
+            min_accounted: Ns::from_us(min_us),
+            enter: Permille::new(enter),
+            ..Settings::default()
+        };
+        let window = settings.window.as_ns();
+        let start = Time(7_000_000);
+        // Some part of what is past is accounted, and of that some was I/O.
+        let past = window * past / 1000;
+        let accounted = past * split.0 / 1000;
+        let blocked = accounted * split.1 / 1000;
+        let on_cpu = accounted - blocked;
+        let certain = settings.certain(start, start + Ns(past), Ns(blocked), Ns(on_cpu));
+
+        // Until the window is complete by the clock and by what is accounted.
+        let missing = settings.min_accounted.as_ns().saturating_sub(accounted);
+        let left = (window - past).max(missing);
+        let more = (left * rest.0 / 1000).max(missing);
+        let more_blocked = more * rest.1 / 1000;
+        let end = load(Ns(blocked + more_blocked), Ns(on_cpu + more - more_blocked));
+        if certain {
+            prop_assert!(end.get() >= enter, "{} at the end, {} wanted", end, enter);
+            prop_assert!(settings.next(Class::default(), end).is_io_bound());
+        } else {
+            let worst = load(Ns(blocked), Ns(on_cpu + left));
+            prop_assert!(worst.get() < enter, "known at {} and not said", worst);
+        }
+    }
+
+    /// Any numbers, as a torn map entry might hold, are survived.
+    #[test]
+    fn no_sum_is_too_large_for_an_early_verdict(
+        start in any::<u64>(), now in any::<u64>(), blocked in any::<u64>(), ran in any::<u64>(),
+    ) {
+        let settings = Settings::default();
+        if settings.certain(Time(start), Time(now), Ns(blocked), Ns(ran)) {
+            prop_assert!(blocked <= settings.window.as_ns() && now < start.saturating_add(settings.window.as_ns()));
+        }
     }
 
     /// The class changes as the words of `Settings` say: told by a model that
