@@ -104,6 +104,8 @@ pub struct Report {
     pub source: String,
     /// Accuracy of that source as measured at start: typical error of an instant.
     pub source_accuracy_ns: Ns,
+    /// Are the programs attached that every context switch pays for?
+    pub detector_attached: bool,
     /// Timers armed at this moment.
     pub timers_armed: u64,
     /// Wake-ups of the daemon's threads since the start, by cause.

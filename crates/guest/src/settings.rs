@@ -88,6 +88,9 @@ pub struct Settings {
     pub dry_run: bool,
     /// Without steal for this long, everything that ticks is switched off.
     pub quiet_after: Ns,
+    /// Without an I/O-bound task for this long, the programs that every context
+    /// switch pays for are detached, until I/O is seen again.
+    pub calm_after: Ns,
 }
 
 impl Default for Settings {
@@ -114,6 +117,8 @@ impl Default for Settings {
             priorities: Vec::new(),
             dry_run: false,
             quiet_after: Ns::from_secs(10),
+            // To attach them again takes up to seconds: not between two bursts.
+            calm_after: Ns::from_secs(60),
         }
     }
 }

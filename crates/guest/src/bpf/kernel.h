@@ -51,15 +51,35 @@ struct thread_info {
 	u32 cpu;
 };
 
+typedef struct {
+	int counter;
+} atomic_t;
+
+struct rq {
+	atomic_t nr_iowait;
+};
+
+struct cfs_rq {
+	struct rq *rq;
+};
+
+struct sched_entity {
+	struct cfs_rq *cfs_rq;
+};
+
+struct bpf_local_storage;
+
 struct task_struct {
 	struct thread_info thread_info;
 	unsigned int flags;
+	struct sched_entity se;
 	int pid;
 	int tgid;
 	u64 start_boottime;
 	struct task_struct *group_leader;
 	unsigned in_iowait : 1;
 	char comm[16];
+	struct bpf_local_storage *bpf_storage;
 };
 
 struct block_device {

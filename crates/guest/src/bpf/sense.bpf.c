@@ -7,12 +7,12 @@
  * has to do something. No program arms a timer or takes a lock.
  *
  * vcpu.h: slices and gaps; task.h: I/O-bound tasks; path.h: where completions
- * arrive.
+ * arrive; candidate.h: is there anything for the detector to do.
  *
- * All are attached for good; while the daemon is asleep all but on_tick return at
- * once. To attach them when vCPUs begin to be taken away would be cleaner and was
- * tried: each attachment patches kernel text, each patch waits for every vCPU,
- * and with 8 VMs per pCPU the seven programs took more than two seconds.
+ * Two groups (docs/decisions/0004). Those at the timer interrupt, at block requests
+ * and at the birth and death of a thread are attached for good: who does no I/O
+ * does not meet them. Those that every context switch and every wake-up would pay
+ * for (on_switch, on_waking, on_wakeup) are attached while they are wanted.
  */
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
@@ -38,6 +38,7 @@ struct {
 
 #include "vcpu.h"
 #include "path.h"
+#include "candidate.h"
 #include "task.h"
 
 static __always_inline bool check(u32 cpu, u64 now)
@@ -61,7 +62,8 @@ int BPF_PROG(on_tick)
 
 	check(cpu, now);
 	vcpu_tick(cpu, now, p->pid != 0);
-	if (mode == MODE_ASLEEP)
+	candidate_tick(&vcpus[cpu], p, now);
+	if (mode == MODE_ASLEEP || !armed || !has_storage(p))
 		return 0;
 	/* A task that computes without a switch leaves its I/O phase here. */
 	t = task_io_get(p);
@@ -87,21 +89,29 @@ SEC("tp_btf/sched_switch")
 int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next,
 	     unsigned int prev_state)
 {
+	bool idle = !prev->pid || !next->pid;
 	struct task_slot *s;
 	struct task_io *t;
 	u64 now;
 	u32 cpu;
 
-	if (mode == MODE_ASLEEP)
+	/* Before anything else: most switches are between threads that do no I/O.
+	 * A gap is seen without them: on a busy vCPU by the timer interrupt that
+	 * fell due in it, on an idle one by the switch that ends the idling. */
+	if (!idle && !has_storage(prev) && !has_storage(next))
+		return 0;
+	if (mode == MODE_ASLEEP || !armed)
 		return 0;
 	now = bpf_ktime_get_ns();
 	cpu = this_cpu();
 	check(cpu, now);
-	vcpus[cpu].idle = next->pid == 0;
-	if (prev->pid == 0)
-		vcpus[cpu].idle_end_ns = now;
+	if (idle) {
+		vcpus[cpu].idle = next->pid == 0;
+		if (prev->pid == 0)
+			vcpus[cpu].idle_end_ns = now;
+	}
 
-	t = task_io_get(prev);
+	t = has_storage(prev) ? task_io_get(prev) : NULL;
 	if (t) {
 		s = own_slot(t, prev);
 		settle(t, s, &vcpus[cpu], prev->pid, now);
@@ -113,7 +123,7 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 				     now);
 		window_check(t, prev, cpu, now);
 	}
-	t = task_io_get(next);
+	t = has_storage(next) ? task_io_get(next) : NULL;
 	if (t) {
 		s = own_slot(t, next);
 		settle(t, s, &vcpus[cpu], next->pid, now);
@@ -139,13 +149,17 @@ int BPF_PROG(on_waking, struct task_struct *task)
 	u64 now, since;
 	u32 cpu;
 
-	if (mode == MODE_ASLEEP)
+	bool iowait = BPF_CORE_READ_BITFIELD(task, in_iowait);
+
+	if (!iowait && !has_storage(task))
+		return 0;
+	if (mode == MODE_ASLEEP || !armed)
 		return 0;
 	t = task_io_get(task);
 	if (!t) {
 		/* Waits that no block request announced: a page that another
 		 * thread reads, a network file system, an io_uring without disk. */
-		if (BPF_CORE_READ_BITFIELD(task, in_iowait))
+		if (iowait)
 			task_io_make(task, ACT_WAKING, this_cpu(), bpf_ktime_get_ns());
 		return 0;
 	}
@@ -190,7 +204,7 @@ int BPF_PROG(on_wakeup, struct task_struct *p)
 	struct task_slot *s;
 	struct task_io *t;
 
-	if (mode == MODE_ASLEEP)
+	if (!has_storage(p) || mode == MODE_ASLEEP || !armed)
 		return 0;
 	t = task_io_get(p);
 	if (!t || t->activity != ACT_WAKING)
@@ -227,7 +241,7 @@ SEC("tp_btf/block_bio_queue")
 int BPF_PROG(on_bio_queue, struct bio *bio)
 {
 	struct task_struct *p = (struct task_struct *)bpf_get_current_task_btf();
-	struct flight *f, first = {.count = 1};
+	struct flight *f, first = {.count = 1, .since_ns = 0};
 	struct bio_owner owner = {};
 	u64 key = (u64)bio, now;
 	struct task_io *t;
@@ -247,15 +261,19 @@ int BPF_PROG(on_bio_queue, struct bio *bio)
 	f = bpf_map_lookup_elem(&in_flight, &owner.tid);
 	if (!f || f->count <= 0) {
 		/* The last wait is over, a new one begins. */
-		if (t->io_ns)
+		if (armed && t->io_ns)
 			settle(t, own_slot(t, p), &vcpus[owner.cpu & (MAX_VCPUS - 1)], owner.tid,
 			       now);
 		t->io_ns = now;
 	}
-	if (f)
+	if (f) {
+		if (f->count <= 0)
+			f->since_ns = now;
 		__sync_fetch_and_add(&f->count, 1);
-	else
+	} else {
+		first.since_ns = now;
 		bpf_map_update_elem(&in_flight, &owner.tid, &first, BPF_ANY);
+	}
 	return 0;
 }
 
@@ -269,9 +287,14 @@ static __always_inline void bio_done(u64 key)
 		return;
 	f = bpf_map_lookup_elem(&in_flight, &owner->tid);
 	if (f) {
-		f->done_ns = bpf_ktime_get_ns();
-		if (__sync_fetch_and_sub(&f->count, 1) <= 0)
+		u64 now = bpf_ktime_get_ns();
+		s64 before = __sync_fetch_and_sub(&f->count, 1);
+
+		f->done_ns = now;
+		if (before <= 0)
 			f->count = 0;
+		else if (before == 1 && now > f->since_ns)
+			candidate_request(now - f->since_ns, now);
 	}
 	d = device_of(owner->dev);
 	if (d) {
@@ -315,7 +338,7 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 {
 	struct task_io *t;
 
-	if (mode == MODE_ASLEEP)
+	if (mode == MODE_ASLEEP || !has_storage(parent))
 		return 0;
 	t = task_io_get(parent);
 	if (t && own_slot(t, parent))
@@ -328,10 +351,13 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(on_exit, struct task_struct *p)
 {
-	struct task_io *t = task_io_get(p);
 	u32 tid = p->pid, slot;
 	struct task_slot *s;
+	struct task_io *t;
 
+	if (!has_storage(p))
+		return 0;
+	t = task_io_get(p);
 	if (!t)
 		return 0;
 	bpf_map_delete_elem(&in_flight, &tid);

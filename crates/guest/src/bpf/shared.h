@@ -42,6 +42,8 @@ struct vcpu_slot {
 	u64 tick_ns;     /* last timer interrupt, for the tick-gap sense */
 	u32 idle;        /* the idle task is current */
 	u32 tick_busy;   /* the last timer interrupt found a task running */
+	u32 ticks;       /* timer interrupts in the present sample, candidate.h */
+	u32 iowait;      /* of them, those that found a task of this vCPU in iowait */
 	struct gap gaps[GAP_HISTORY];
 } __attribute__((aligned(64)));
 
@@ -115,6 +117,8 @@ enum bell {
 	BELL_FORK,    /* a task in a slot made a thread or process (slot, child tid) */
 	BELL_SHARED,  /* control ring: vCPUs are being taken away */
 	BELL_QUIET,   /* control ring: they have not been for long */
+	BELL_IO,      /* control ring: somebody does I/O, the detector is wanted */
+	BELL_CALM,    /* control ring: no task has been I/O-bound for long */
 };
 
 /* What the daemon wants, written by it. */

@@ -10,9 +10,9 @@
  * there lives on I/O although it never sleeps. Time is summed per thread and judged once a
  * window by iobound.h, the same lines that the simulator runs.
  *
- * Threads that never touch I/O have no storage here: the switch path is then two
- * failed look-ups. Storage is made when a thread submits, or when it is woken from
- * an I/O wait: no run queue is locked then. At sched_switch one is, and an
+ * Threads that never touch I/O have no storage here, which a look at task_struct
+ * tells (has_storage). Storage is made when a thread submits, or when it is woken
+ * from an I/O wait: no run queue is locked then. At sched_switch one is, and an
  * allocation that wakes kswapd on the same queue would deadlock.
  */
 #pragma once
@@ -43,7 +43,8 @@ struct {
  * that a thread that died with requests in flight leaves nothing behind. */
 struct flight {
 	s64 count;
-	u64 done_ns; /* when the last one completed */
+	u64 since_ns; /* when the count left zero */
+	u64 done_ns;  /* when the last one completed */
 };
 
 struct {
@@ -160,12 +161,18 @@ static __always_inline void leave_class(struct task_io *t, struct task_struct *p
 		ring_bell(cpu, BELL_LEAVE | (u64)t->slot << 8, BPF_RB_FORCE_WAKEUP);
 }
 
-/* Close the window if it is complete. Only here does a class change. */
+/* Close the window if it is complete, or judge it before if nothing that may yet
+ * come can change the verdict. Only here does a class change. */
 static __always_inline void window_check(struct task_io *t, struct task_struct *p, u32 cpu, u64 now)
 {
 	u32 before = t->class, load;
 	struct task_slot *s;
 
+	if (!(before & IOB_FLAG) && iob_certain(t->window_ns, now, t->blocked_ns, t->on_cpu_ns,
+						window_ns, min_accounted_ns, enter_permille)) {
+		t->class = before = IOB_FLAG;
+		enter_class(t, p, cpu, now, iob_load_permille(t->blocked_ns, t->on_cpu_ns));
+	}
 	if (!iob_window_complete(t->window_ns, now, t->blocked_ns + t->on_cpu_ns, window_ns,
 				 min_accounted_ns))
 		return;
@@ -307,6 +314,13 @@ static __always_inline void task_io_reset(struct task_io *t, u32 activity, u32 c
 	t->cpu = cpu;
 	t->epoch = epoch;
 	t->io_ns = 0;
+}
+
+/* Of ours or of another BPF program's: false says that task_io_get would fail, for
+ * the price of one load. */
+static __always_inline bool has_storage(struct task_struct *p)
+{
+	return !bpf_core_field_exists(p->bpf_storage) || p->bpf_storage;
 }
 
 static __always_inline struct task_io *task_io_get(struct task_struct *p)

@@ -86,15 +86,17 @@ fn try_run(core: &Arc<Core>) -> Result<(), SenseError> {
             let shared = now_stolen - steal >= STEAL_MIN;
             steal = now_stolen;
             if asleep && shared {
-                wake(core);
+                wake(core)?;
             } else if !asleep && !shared {
                 sleep(core);
             }
         }
         for word in bells.borrow_mut().drain(..) {
             match Bell::decode(word) {
-                Some(Bell::Shared) => wake(core),
+                Some(Bell::Shared) => wake(core)?,
                 Some(Bell::Quiet) => sleep(core),
+                Some(Bell::Io) => arm(core)?,
+                Some(Bell::Calm) => disarm(core),
                 _ => {}
             }
         }
@@ -102,32 +104,69 @@ fn try_run(core: &Arc<Core>) -> Result<(), SenseError> {
     Ok(())
 }
 
-/// vCPUs are being taken away: look for I/O-bound tasks.
-fn wake(core: &Core) {
+/// vCPUs are being taken away: look for whoever does I/O.
+fn wake(core: &Core) -> Result<(), SenseError> {
     let shared = core.sense.shared();
     if shared.mode() == Mode::Asleep {
         shared.forget(now());
         shared.set_mode(Mode::Watching);
         tracing::info!("vCPUs are being taken away: watching for I/O-bound tasks");
+        if !core.sense.has_tick() {
+            // Nothing that would ring for a candidate, or when calm is back.
+            arm(core)?;
+        }
     }
+    Ok(())
 }
 
 /// They are not any more: let go of everything.
 fn sleep(core: &Core) {
     let shared = core.sense.shared();
     shared.set_mode(Mode::Asleep);
-    for slot in core.slots() {
-        shared.demote(slot);
-        if matches!(shared.slot_state(slot), SlotState::Left | SlotState::Exited) {
-            mover::release(core, slot);
-        }
-    }
+    let_go(core);
     shared.forget(now());
     for poke in &core.pokes {
         poke.poke();
     }
     core.wake_balloons();
     tracing::info!("no vCPU has been taken away for a while: asleep");
+    if !core.sense.has_tick() {
+        disarm(core);
+    }
+}
+
+fn let_go(core: &Core) {
+    let shared = core.sense.shared();
+    for slot in core.slots() {
+        shared.demote(slot);
+        if matches!(shared.slot_state(slot), SlotState::Left | SlotState::Exited) {
+            mover::release(core, slot);
+        }
+    }
+}
+
+/// Somebody does I/O: have a closer look. It takes until every vCPU has been back
+/// a few times, and nothing can be moved before it is done.
+fn arm(core: &Core) -> Result<(), SenseError> {
+    let start = now();
+    core.sense.arm()?;
+    let took = now().since(start);
+    tracing::info!(%took, "somebody does I/O: the detector is attached");
+    Ok(())
+}
+
+/// Nobody has been I/O-bound for long: context switches shall cost nothing.
+fn disarm(core: &Core) {
+    let shared = core.sense.shared();
+    if shared.mode() == Mode::Active {
+        shared.stay_armed(now());
+        return;
+    }
+    core.sense.disarm();
+    // A task that became I/O-bound in this very moment would stay so for ever; it
+    // will be found again.
+    let_go(core);
+    tracing::info!("no task has been I/O-bound for a while: the detector is detached");
 }
 
 /// Steal time of the whole VM since boot, from /proc/stat; zero where it cannot

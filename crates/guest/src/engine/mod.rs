@@ -117,6 +117,11 @@ impl Engine {
         // A failure below drops the engine, which ends the threads made so far.
         engine.start_threads().map_err(StartError::Thread)?;
         engine.core.sense.attach()?;
+        // Whoever does I/O now has no need to show himself first, and mostly no
+        // vCPU is away yet. Without anybody it is over after `calm_after`.
+        if engine.core.sense.has_tick() {
+            engine.core.sense.arm()?;
+        }
         Ok(engine)
     }
 

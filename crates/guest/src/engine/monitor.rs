@@ -208,7 +208,10 @@ impl Monitor {
                 slot,
                 child: Tid(child),
             },
-            Some(Bell::Gap | Bell::Arrived | Bell::Shared | Bell::Quiet) | None => return,
+            Some(
+                Bell::Gap | Bell::Arrived | Bell::Shared | Bell::Quiet | Bell::Io | Bell::Calm,
+            )
+            | None => return,
         };
         self.order(order);
     }

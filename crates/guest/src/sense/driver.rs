@@ -8,6 +8,7 @@ use std::os::fd::AsFd;
 use std::os::fd::AsRawFd;
 use std::os::fd::OwnedFd;
 use std::sync::Mutex;
+use std::sync::MutexGuard;
 use std::sync::PoisonError;
 
 use libbpf_rs::Link;
@@ -16,6 +17,7 @@ use libbpf_rs::MapFlags;
 use libbpf_rs::MapHandle;
 use libbpf_rs::MapType;
 use libbpf_rs::OpenObject;
+use libbpf_rs::ProgramMut;
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::Typedef;
 use libbpf_rs::libbpf_sys;
@@ -31,25 +33,12 @@ use super::SenseError;
 use super::Shared;
 use super::Source;
 use super::locate;
+use super::probe::now;
 use super::probe::possible_vcpus;
+use super::skel::sense as skel;
+use super::skel::sense::types;
 use crate::settings::Settings;
 use crate::settings::SourceChoice;
-
-mod skel {
-    #![allow(
-        clippy::all,
-        clippy::pedantic,
-        clippy::undocumented_unsafe_blocks,
-        clippy::unwrap_used,
-        missing_docs,
-        unreachable_pub,
-        dead_code,
-        non_camel_case_types
-    )]
-    include!(concat!(env!("OUT_DIR"), "/sense.skel.rs"));
-}
-
-pub(crate) use skel::types;
 
 /// Room for 512 bells per vCPU; a page is the least a ring may have.
 const RING_BYTES: u32 = 4096;
@@ -57,6 +46,8 @@ const RING_BYTES: u32 = 4096;
 /// The loaded programs and everything that must outlive their links.
 struct Loaded {
     links: Vec<Link>,
+    /// Those of the detector, while it is armed.
+    detector: Vec<Link>,
     skel: ManuallyDrop<skel::SenseSkel<'static>>,
     storage: *mut MaybeUninit<OpenObject>,
 }
@@ -67,10 +58,8 @@ unsafe impl Send for Loaded {}
 
 impl Drop for Loaded {
     fn drop(&mut self) {
-        // The other way round than they were attached, for the same reason.
-        while let Some(link) = self.links.pop() {
-            drop(link);
-        }
+        self.detector.clear();
+        self.links.clear();
         // SAFETY: dropped once, here, before the storage that it borrows.
         unsafe { ManuallyDrop::drop(&mut self.skel) };
         // SAFETY: came from Box::leak in `Sense::start`; nothing borrows it now.
@@ -132,6 +121,7 @@ impl Sense {
                 tick_length().as_ns()
             };
             rodata.quiet_after_ns = settings.quiet_after.as_ns();
+            rodata.calm_after_ns = settings.calm_after.as_ns();
             rodata.window_ns = iobound.window.as_ns();
             rodata.min_accounted_ns = iobound.min_accounted.as_ns();
             rodata.idle_ns = iobound.idle.as_ns();
@@ -165,6 +155,7 @@ impl Sense {
             has_tick,
             loaded: Mutex::new(Loaded {
                 links: Vec::new(),
+                detector: Vec::new(),
                 skel: ManuallyDrop::new(skel),
                 storage: storage_ptr,
             }),
@@ -172,32 +163,58 @@ impl Sense {
         })
     }
 
-    /// Attaches the programs. They stay until `self` is dropped.
+    /// Attaches the programs that nobody pays for who does no I/O. They stay until
+    /// `self` is dropped.
     ///
     /// # Errors
     /// If the kernel refuses; then none of them is attached.
     pub fn attach(&self) -> Result<(), SenseError> {
-        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut loaded = self.lock();
         let progs = &loaded.skel.progs;
         let links = [
-            // Exits first and switches last: no slot may be taken by a thread
-            // whose end would be missed.
             &progs.on_exit,
             &progs.on_fork,
             &progs.on_bio_complete,
             &progs.on_rq_complete,
             &progs.on_bio_queue,
-            &progs.on_wakeup,
-            &progs.on_waking,
-            &progs.on_switch,
         ]
         .into_iter()
-        .chain(self.has_tick.then_some(&progs.on_tick))
-        .map(|program| program.attach())
-        .collect::<libbpf_rs::Result<Vec<_>>>()
-        .map_err(|error| SenseError::bpf("attach", error))?;
-        loaded.links = links;
+        .chain(self.has_tick.then_some(&progs.on_tick));
+        loaded.links = attach_all(links)?;
         Ok(())
+    }
+
+    /// Attaches the rest of the detector: what every context switch and wake-up
+    /// pays for. Each program is a patch of kernel text, for which each vCPU must
+    /// answer several interrupts, and one that is away answers when it is back:
+    /// up to seconds, so not for threads in a hurry. Does nothing the second time.
+    ///
+    /// # Errors
+    /// If the kernel refuses; then none of them is attached.
+    pub fn arm(&self) -> Result<(), SenseError> {
+        let mut loaded = self.lock();
+        if loaded.detector.is_empty() {
+            let progs = &loaded.skel.progs;
+            loaded.detector = attach_all([&progs.on_wakeup, &progs.on_waking, &progs.on_switch])?;
+            self.shared.armed(now());
+        }
+        Ok(())
+    }
+
+    /// Detaches what [`Self::arm`] attached.
+    pub fn disarm(&self) {
+        self.shared.disarmed();
+        self.lock().detector.clear();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Loaded> {
+        self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Is the detector attached?
+    #[must_use]
+    pub fn is_armed(&self) -> bool {
+        self.shared.is_armed()
     }
 
     /// Where slices are seen.
@@ -286,6 +303,16 @@ fn choose_source(
         Err(SenseError::Permission) => Err(SenseError::Permission),
         Ok(_) | Err(_) => Ok((Source::Heartbeat, Vec::new(), None)),
     }
+}
+
+fn attach_all<'a>(
+    programs: impl IntoIterator<Item = &'a ProgramMut<'a>>,
+) -> Result<Vec<Link>, SenseError> {
+    programs
+        .into_iter()
+        .map(|program| program.attach())
+        .collect::<libbpf_rs::Result<_>>()
+        .map_err(|error| SenseError::bpf("attach", error))
 }
 
 /// One ring per vCPU and the control ring, at the end here and at index

@@ -12,34 +12,8 @@ use libbpf_rs::skel::SkelBuilder;
 
 use super::SenseError;
 use super::offered;
-
-mod kvm {
-    #![allow(
-        clippy::all,
-        clippy::pedantic,
-        clippy::undocumented_unsafe_blocks,
-        clippy::unwrap_used,
-        missing_docs,
-        unreachable_pub,
-        dead_code,
-        non_camel_case_types
-    )]
-    include!(concat!(env!("OUT_DIR"), "/locate_kvm.skel.rs"));
-}
-
-mod map {
-    #![allow(
-        clippy::all,
-        clippy::pedantic,
-        clippy::undocumented_unsafe_blocks,
-        clippy::unwrap_used,
-        missing_docs,
-        unreachable_pub,
-        dead_code,
-        non_camel_case_types
-    )]
-    include!(concat!(env!("OUT_DIR"), "/locate_map.skel.rs"));
-}
+use super::skel::locate_kvm;
+use super::skel::locate_map;
 
 /// Addresses of KVM's own pages, for vCPUs `0..nr`.
 pub(super) fn kvm_pages(nr: usize) -> Result<Vec<u64>, SenseError> {
@@ -49,7 +23,7 @@ pub(super) fn kvm_pages(nr: usize) -> Result<Vec<u64>, SenseError> {
     }
     let mut storage = MaybeUninit::uninit();
     let mut find = || -> libbpf_rs::Result<Vec<u64>> {
-        let skel = kvm::LocateKvmSkelBuilder::default()
+        let skel = locate_kvm::LocateKvmSkelBuilder::default()
             .open(&mut storage)?
             .load()?;
         skel.progs.locate.test_run(ProgramInput::default())?;
@@ -89,7 +63,7 @@ pub(super) fn map_pages(id: u32, nr: usize) -> Result<(Vec<u64>, MapHandle), Sen
     }
     let mut storage = MaybeUninit::uninit();
     let mut find = || -> libbpf_rs::Result<Vec<u64>> {
-        let mut open = map::LocateMapSkelBuilder::default().open(&mut storage)?;
+        let mut open = locate_map::LocateMapSkelBuilder::default().open(&mut storage)?;
         open.maps.steal_page.reuse_fd(handle.as_fd())?;
         let skel = open.load()?;
         skel.progs.locate.test_run(ProgramInput::default())?;

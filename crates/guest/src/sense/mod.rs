@@ -15,6 +15,7 @@ mod locate;
 mod offered;
 mod probe;
 mod shared;
+mod skel;
 
 pub use driver::Sense;
 pub use probe::Probe;

@@ -76,14 +76,16 @@ pub fn probe(settings: &Settings) -> Probe {
     }
 }
 
-/// Loads and attaches every program, takes a snapshot, and undoes it all.
+/// Loads, attaches and arms every program, takes a snapshot, and undoes it all.
 ///
 /// # Errors
 /// If the kernel refuses any of it.
 pub fn selftest() -> Result<(), SenseError> {
     let sense = Sense::load(&Settings::default())?;
     sense.attach()?;
+    sense.arm()?;
     sense.snapshot()?;
+    sense.disarm();
     Ok(())
 }
 

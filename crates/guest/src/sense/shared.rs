@@ -16,7 +16,7 @@ use units::Time;
 use units::VcpuId;
 
 use super::MAX_TASKS;
-use super::driver::types;
+use super::skel::sense::types;
 
 /// What the daemon wants of the programs (`enum mode`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +69,8 @@ pub(crate) enum Bell {
     Fork { slot: usize, child: u32 },
     Shared,
     Quiet,
+    Io,
+    Calm,
 }
 
 impl Bell {
@@ -86,6 +88,8 @@ impl Bell {
             },
             5 => Self::Shared,
             6 => Self::Quiet,
+            7 => Self::Io,
+            8 => Self::Calm,
             _ => return None,
         })
     }
@@ -192,13 +196,58 @@ impl Shared {
             .is_ok()
     }
 
-    /// Before each change between asleep and awake: counting starts anew.
-    pub(crate) fn forget(&self, now: Time) {
+    /// The detector's programs are attached: from now on sums have no holes.
+    pub(super) fn armed(&self, now: Time) {
+        self.new_epoch();
+        self.stay_armed(now);
+        self.armed_word().store(1, Ordering::Release);
+    }
+
+    /// They will not be much longer: a candidate has to show itself first.
+    pub(super) fn disarmed(&self) {
+        self.armed_word().store(0, Ordering::Release);
         // SAFETY: see `read!`; the programs only add to and compare these.
+        unsafe {
+            let bss = self.0.as_ptr();
+            (&raw mut (*bss).cand_since_ns).write_volatile(0);
+            (&raw mut (*bss).io_rung).write_volatile(0);
+        }
+    }
+
+    /// Some task is I/O-bound, or may be: the next [`Bell::Calm`] is far.
+    pub(crate) fn stay_armed(&self, now: Time) {
+        // SAFETY: see `read!`; the programs only write and compare these.
+        unsafe {
+            let bss = self.0.as_ptr();
+            (&raw mut (*bss).io_bound_ns).write_volatile(now.as_ns());
+            (&raw mut (*bss).calm_rung).write_volatile(0);
+        }
+    }
+
+    pub(super) fn is_armed(&self) -> bool {
+        self.armed_word().load(Ordering::Acquire) != 0
+    }
+
+    fn armed_word(&self) -> &AtomicU32 {
+        // SAFETY: an aligned u32 in the mapping, see `read!`.
+        unsafe { AtomicU32::from_ptr(&raw mut (*self.0.as_ptr()).armed) }
+    }
+
+    fn new_epoch(&self) {
+        // SAFETY: see `read!`; the programs only compare it.
         unsafe {
             let bss = self.0.as_ptr();
             let epoch = (&raw const (*bss).epoch).read_volatile();
             (&raw mut (*bss).epoch).write_volatile(epoch.wrapping_add(1));
+        }
+    }
+
+    /// Before each change between asleep and awake: counting starts anew.
+    pub(crate) fn forget(&self, now: Time) {
+        self.new_epoch();
+        // SAFETY: see `read!`; the programs only add to and compare these.
+        unsafe {
+            let bss = self.0.as_ptr();
             (&raw mut (*bss).asleep_gaps).write_volatile(0);
             (&raw mut (*bss).quiet_rung).write_volatile(0);
             (&raw mut (*bss).last_gap_ns).write_volatile(now.as_ns());
@@ -377,6 +426,7 @@ mod tests {
             })
         );
         assert_eq!(Bell::decode(2 | 5 << 8), Some(Bell::Enter(5)));
+        assert_eq!(Bell::decode(8), Some(Bell::Calm));
         assert_eq!(Bell::decode(99), None);
     }
 

@@ -134,6 +134,7 @@ fn every_field_of_the_settings_has_a_knob() {
         "priorities",
         "dry_run",
         "quiet_after",
+        "calm_after",
     ];
     let fields = top
         .lines()

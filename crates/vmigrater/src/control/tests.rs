@@ -23,7 +23,7 @@ use crate::exit::Failure;
 pub(crate) fn report(uptime_s: u64) -> Report {
     let text = format!(
         r#"{{"format":1,"version":"test","pid":7,"uptime_ns":{},"dry_run":false,"mode":"asleep",
-        "source":"heartbeat","source_accuracy_ns":0,"timers_armed":0,"wakeups":{{}},"wakeups_per_s":0.0,
+        "source":"heartbeat","source_accuracy_ns":0,"detector_attached":false,"timers_armed":0,"wakeups":{{}},"wakeups_per_s":0.0,
         "loop_lag_p99_ns":0,"vcpus":[],"tasks":[],"io_inactivity_ns":0,"would_have_saved_ns":0,
         "io_phase_ns":0,"moves":{{}},"skipped":{{}},"failed":{{}},"n_migrate":0,"n_min":0,"p":null,
         "c_avg_ns":0,"lost_events":0,"lost_tasks":0}}"#,

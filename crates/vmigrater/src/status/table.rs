@@ -60,8 +60,15 @@ pub(crate) fn render(report: &Report) -> String {
     line(
         "cost",
         format!(
-            "{:.1} wake-ups/s, {} timers armed, loop lag p99 {}",
-            report.wakeups_per_s, report.timers_armed, report.loop_lag_p99_ns
+            "{:.1} wake-ups/s, {} timers armed, detector {}, loop lag p99 {}",
+            report.wakeups_per_s,
+            report.timers_armed,
+            if report.detector_attached {
+                "attached"
+            } else {
+                "detached"
+            },
+            report.loop_lag_p99_ns
         ),
     );
     line("wake-ups", counters(&report.wakeups, "none"));

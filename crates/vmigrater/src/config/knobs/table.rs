@@ -43,6 +43,13 @@ pub(crate) static KNOBS: &[Knob] = &[
         quiet_after,
         "without steal for this long, everything that ticks is switched off"
     ),
+    duration!(
+        "calm_after",
+        Ns::from_ms(100),
+        Ns::from_secs(3600),
+        calm_after,
+        "without an I/O-bound task for this long, the programs at context switches are detached; shorter saves their cost sooner, but to attach them again takes up to seconds while vCPUs are away"
+    ),
     Knob {
         key: "steal_map_id",
         field: Field::Optional(|settings| &mut settings.steal_map_id),

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Is anybody I/O-bound at all? Asked while the detector proper is detached.
+ *
+ * The detector (on_switch, on_waking, on_wakeup) costs something at every context
+ * switch, also of those who never do I/O. So it is attached only once there is a
+ * candidate, and stays until no task has been I/O-bound for calm_after_ns. What
+ * looks for candidates costs nothing where there is no I/O:
+ *
+ *   block requests     time in flight of a thread's own requests
+ *   everything else    (pages that others read, network file systems, io_uring
+ *                      without a disk) each timer interrupt looks whether a task
+ *                      of this vCPU sleeps in iowait, one load from the run queue
+ *
+ * Both ask for far less than the detector does (iobound.h), because a task that
+ * queues behind compute for most of its time shows little of either; the price of
+ * asking too little is only that the detector is attached for nothing.
+ *
+ * Limits: the second is blind on a vCPU that is idle whenever its task waits, for
+ * its ticks are off then. Nothing is lost there: an idle vCPU serves its task at
+ * once. Where the run queue cannot be reached, the first look says yes.
+ */
+#pragma once
+
+/* In flight for 10 ms of 250 in 4 requests or more: 4 %, and not a single slow
+ * write of a log. */
+#define CAND_WINDOW_NS 250000000ull
+#define CAND_IN_FLIGHT_NS 10000000ull
+#define CAND_REQUESTS 4
+/* 8 of 64 ticks in iowait: an eighth of a quarter of a second at 250 Hz, longer
+ * than a commit of a journal, and less than any task that lives on such waits. */
+#define CAND_TICKS 64
+#define CAND_IOWAIT 8
+
+/* The detector counts: its programs are attached and sums are valid. Written by
+ * the daemon. */
+u32 armed;
+u32 io_rung;   /* BELL_IO is in the ring already */
+u32 calm_rung; /* BELL_CALM is */
+/* Last time that a task was known to be I/O-bound, or that the daemon attached
+ * the detector; racy on purpose. */
+u64 io_bound_ns;
+/* The window of requests; sums of two vCPUs may lose an addend, which the next
+ * request makes up for. */
+u64 cand_since_ns;
+u64 cand_in_flight_ns;
+u32 cand_requests;
+
+const volatile u64 calm_after_ns;
+
+static __always_inline void candidate_found(void)
+{
+	if (io_rung)
+		return;
+	io_rung = 1;
+	ring_bell(CONTROL_RING, BELL_IO, BPF_RB_FORCE_WAKEUP);
+}
+
+/* The last of a thread's requests in flight is done, `len` after the first. */
+static __always_inline void candidate_request(u64 len, u64 now)
+{
+	if (armed || mode == MODE_ASLEEP)
+		return;
+	if (now - cand_since_ns > CAND_WINDOW_NS) {
+		cand_since_ns = now;
+		cand_in_flight_ns = 0;
+		cand_requests = 0;
+	}
+	cand_in_flight_ns += len;
+	cand_requests++;
+	if (cand_in_flight_ns >= CAND_IN_FLIGHT_NS && cand_requests >= CAND_REQUESTS)
+		candidate_found();
+}
+
+/* In the timer interrupt, with p current. */
+static __always_inline void candidate_tick(struct vcpu_slot *v, struct task_struct *p, u64 now)
+{
+	if (armed) {
+		if (mode == MODE_ACTIVE)
+			io_bound_ns = now;
+		else if (!calm_rung && now > io_bound_ns && now - io_bound_ns > calm_after_ns) {
+			calm_rung = 1;
+			ring_bell(CONTROL_RING, BELL_CALM, BPF_RB_FORCE_WAKEUP);
+		}
+		return;
+	}
+	if (mode == MODE_ASLEEP)
+		return;
+	if (!bpf_core_field_exists(p->se.cfs_rq) || !bpf_core_field_exists(struct cfs_rq, rq) ||
+	    !bpf_core_field_exists(struct rq, nr_iowait)) {
+		candidate_found();
+		return;
+	}
+	if (p->se.cfs_rq->rq->nr_iowait.counter > 0 && ++v->iowait >= CAND_IOWAIT)
+		candidate_found();
+	if (++v->ticks >= CAND_TICKS) {
+		v->ticks = 0;
+		v->iowait = 0;
+	}
+}
