@@ -41,13 +41,42 @@ struct {
 #include "candidate.h"
 #include "task.h"
 
+/* Look around for the thread of this vCPU, which is about to wake. */
+static __always_inline void look_around(u32 cpu, u64 now)
+{
+	struct vcpu_slot *v = &vcpus[cpu & (MAX_VCPUS - 1)];
+	u32 word;
+
+	for (word = 0; word < MAX_VCPUS / 64; word++)
+		v->out[word] = vcpus_out(word);
+	v->looked_ns = now;
+}
+
 static __always_inline bool check(u32 cpu, u64 now)
 {
 	bool back = vcpu_check(cpu, now);
 
-	if (back && slots_used)
+	if (!back)
+		return false;
+	if (slots_used)
 		account_gap(cpu);
-	return back;
+	if (mode == MODE_ACTIVE) {
+		look_around(cpu, now);
+		ring_bell(cpu, BELL_GAP, BPF_RB_FORCE_WAKEUP);
+	}
+	return true;
+}
+
+/* An I/O-bound task came to this vCPU. If the timer is armed for others of its
+ * kind, or for this one, because we know where it was sent, it has its alarm. */
+static __always_inline void arrived(struct task_io *t, struct task_slot *s, u32 cpu, u64 now)
+{
+	struct vcpu_slot *v = &vcpus[cpu & (MAX_VCPUS - 1)];
+
+	if (v->push_ns > now && s->latency_ns <= v->push_latency_ns)
+		return;
+	look_around(cpu, now);
+	ring_bell(cpu, BELL_ARRIVED | (u64)t->slot << 8, BPF_RB_FORCE_WAKEUP);
 }
 
 /* At the exit, not the entry: a gap that ended in this interrupt is seen by then
@@ -60,7 +89,10 @@ int BPF_PROG(on_tick)
 	u32 cpu = this_cpu();
 	struct task_io *t;
 
-	check(cpu, now);
+	/* The interrupt of the thread's own timer is a timer interrupt, too. */
+	if (!check(cpu, now) && mode == MODE_ACTIVE && vcpus[cpu].alarm_ns &&
+	    now >= vcpus[cpu].alarm_ns)
+		look_around(cpu, now);
 	vcpu_tick(cpu, now, p->pid != 0);
 	candidate_tick(&vcpus[cpu], p, now);
 	if (mode == MODE_ASLEEP || !armed || !has_storage(p))
@@ -130,8 +162,7 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 		if (s) {
 			s->nr_switches++;
 			if (s->cpu != cpu && s->state == SLOT_LIVE)
-				ring_bell(cpu, BELL_ARRIVED | (u64)t->slot << 8,
-					  BPF_RB_FORCE_WAKEUP);
+				arrived(t, s, cpu, now);
 		}
 		set_activity(t, s, ACT_RUNNING, cpu, now);
 		window_check(t, next, cpu, now);
@@ -371,8 +402,8 @@ int BPF_PROG(on_exit, struct task_struct *p)
 	return 0;
 }
 
-/* Which vCPUs are descheduled at this moment, asked by the daemon's threads just
- * before a decision. One bit per vCPU; a call takes about a microsecond. */
+/* Which vCPUs are descheduled at this moment, asked by the daemon's threads before
+ * a decision for which no program has looked around. One bit per vCPU. */
 struct snapshot {
 	u64 now_ns;
 	u64 out[MAX_VCPUS / 64];
@@ -381,21 +412,12 @@ struct snapshot {
 SEC("syscall")
 int snapshot(struct snapshot *ctx)
 {
-	u32 word, bit;
+	u32 word;
 
-	/* The context must be written at constant offsets: one word at a time. */
+	/* The context must be written at constant offsets. */
 #pragma unroll
-	for (word = 0; word < MAX_VCPUS / 64; word++) {
-		u64 out = 0;
-
-		for (bit = 0; bit < 64; bit++) {
-			if (word * 64 + bit >= nr_vcpus)
-				break;
-			if (vcpu_is_out(word * 64 + bit))
-				out |= 1ull << bit;
-		}
-		ctx->out[word] = out;
-	}
+	for (word = 0; word < MAX_VCPUS / 64; word++)
+		ctx->out[word] = vcpus_out(word);
 	ctx->now_ns = bpf_ktime_get_ns();
 	return 0;
 }

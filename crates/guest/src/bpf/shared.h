@@ -45,6 +45,14 @@ struct vcpu_slot {
 	u32 ticks;       /* timer interrupts in the present sample, candidate.h */
 	u32 iowait;      /* of them, those that found a task of this vCPU in iowait */
 	struct gap gaps[GAP_HISTORY];
+	/* Written by the daemon's thread of this vCPU: */
+	u64 alarm_ns;        /* its timer will go off then; 0: it is not armed */
+	u64 push_ns;         /* the part of that which is for tasks here; 0: none */
+	u64 push_latency_ns; /* the longest latency of those tasks */
+	/* Which vCPUs were descheduled when a program last saw reason to wake that
+	 * thread, so that it need not ask. */
+	u64 looked_ns;
+	u64 out[MAX_VCPUS / 64];
 } __attribute__((aligned(64)));
 
 /* What an I/O-bound task is doing. */

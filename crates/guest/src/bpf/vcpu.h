@@ -48,6 +48,21 @@ static __always_inline bool vcpu_is_out(u32 cpu)
 	return st.preempted & KVM_VCPU_PREEMPTED;
 }
 
+/* vCPUs 64 * word and the following: one bit for each that is out. */
+static __always_inline u64 vcpus_out(u32 word)
+{
+	u64 out = 0;
+	u32 bit;
+
+	for (bit = 0; bit < 64; bit++) {
+		if (word * 64 + bit >= nr_vcpus)
+			break;
+		if (vcpu_is_out(word * 64 + bit))
+			out |= 1ull << bit;
+	}
+	return out;
+}
+
 static __always_inline void ring_bell(u32 ring, u64 bell, u64 flags)
 {
 	void *rb = bpf_map_lookup_elem(&rings, &ring);
@@ -56,7 +71,7 @@ static __always_inline void ring_bell(u32 ring, u64 bell, u64 flags)
 		__sync_fetch_and_add(&nr_lost_bells, 1);
 }
 
-static __always_inline void saw_gap(u32 cpu, struct vcpu_slot *v, u64 out, u64 back)
+static __always_inline void saw_gap(struct vcpu_slot *v, u64 out, u64 back)
 {
 	struct gap *gap = &v->gaps[v->nr_gaps & (GAP_HISTORY - 1)];
 
@@ -70,9 +85,7 @@ static __always_inline void saw_gap(u32 cpu, struct vcpu_slot *v, u64 out, u64 b
 	v->nr_gaps++;
 	last_gap_ns = back;
 	quiet_rung = 0;
-	if (mode == MODE_ACTIVE)
-		ring_bell(cpu, BELL_GAP, BPF_RB_FORCE_WAKEUP);
-	else if (mode == MODE_ASLEEP && __sync_fetch_and_add(&asleep_gaps, 1) == 4)
+	if (mode == MODE_ASLEEP && __sync_fetch_and_add(&asleep_gaps, 1) == 4)
 		/* A few, not one: a single hiccup is no sharing. */
 		ring_bell(CONTROL_RING, BELL_SHARED, BPF_RB_FORCE_WAKEUP);
 }
@@ -97,7 +110,7 @@ static __always_inline bool vcpu_check(u32 cpu, u64 now)
 	 * gap, and would be the longest of all. */
 	if (first || jump < min_gap_ns || jump >= now)
 		return false;
-	saw_gap(cpu, v, now - jump, now);
+	saw_gap(v, now - jump, now);
 	return true;
 }
 
@@ -108,7 +121,7 @@ static __always_inline void vcpu_tick(u32 cpu, u64 now, bool busy)
 
 	if (tick_ns && mode == MODE_ASLEEP && busy && v->tick_busy && v->tick_ns &&
 	    now - v->tick_ns > 2 * tick_ns && now - v->tick_ns < 1000000000ull)
-		saw_gap(cpu, v, v->tick_ns, now);
+		saw_gap(v, v->tick_ns, now);
 	v->tick_ns = now;
 	v->tick_busy = busy;
 	if (mode != MODE_ASLEEP && !quiet_rung && now > last_gap_ns &&

@@ -313,6 +313,7 @@ impl Monitor {
         self.beating = false;
         self.core.beats[self.me.index()].store(0, Ordering::Relaxed);
         self.alarm.set(None);
+        self.core.sense.shared().set_alarm(self.me, None, None);
         self.counters().timers_armed.store(0, Ordering::Relaxed);
         self.left_in_slice = 0;
         self.publish();
@@ -492,11 +493,21 @@ impl Monitor {
         } else {
             let mine = self.push_point();
             let others = self.look_point();
-            mine.into_iter().chain(others).min()
+            let due = mine.into_iter().chain(others).min();
+            let push = mine.map(|at| (at, self.longest_latency()));
+            self.core.sense.shared().set_alarm(self.me, due, push);
+            due
         };
         self.alarm.set(due);
         let armed = u64::from(self.alarm.due().is_some());
         self.counters().timers_armed.store(armed, Ordering::Relaxed);
+    }
+
+    /// The longest latency of the tasks here: who has no longer one is served by
+    /// the same timer.
+    fn longest_latency(&self) -> Ns {
+        let here = self.views.tasks.iter().filter(|task| task.vcpu == self.me);
+        here.map(|task| task.io_latency).max().unwrap_or(Ns::ZERO)
     }
 
     /// When a task here has to leave.

@@ -124,7 +124,7 @@ impl Views {
         // First: a gap after this makes what follows void.
         self.gaps = shared.vcpu(me).nr_gaps;
         (self.now, self.out) = if core.sense.source().reads_steal() {
-            match core.sense.snapshot() {
+            match core.sense.look(me) {
                 Ok(snapshot) => (snapshot.now, snapshot.out),
                 Err(error) => {
                     core.fail(format!("cannot read the steal pages: {error}"));

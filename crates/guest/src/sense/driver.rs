@@ -40,6 +40,10 @@ use super::skel::sense::types;
 use crate::settings::Settings;
 use crate::settings::SourceChoice;
 
+/// A look that old is as good as one now: to wake takes some ten microseconds, and
+/// to ask the kernel again takes ten more. After a gap in between it is older.
+const FRESH: Ns = Ns::from_us(100);
+
 /// Room for 512 bells per vCPU; a page is the least a ring may have.
 const RING_BYTES: u32 = 4096;
 
@@ -248,6 +252,20 @@ impl Sense {
     /// The control ring.
     pub(crate) fn control_ring(&self) -> &MapHandle {
         &self.rings[self.nr_vcpus]
+    }
+
+    /// Which vCPUs are away now, for the thread of `me`, running there: as the
+    /// program saw it that has just woken the thread, or else asked anew.
+    ///
+    /// # Errors
+    /// If the kernel refuses to run the program.
+    pub(crate) fn look(&self, me: VcpuId) -> Result<Snapshot, SenseError> {
+        let (looked, out) = self.shared.last_look(me);
+        let now = now();
+        if now.since(looked) <= FRESH {
+            return Ok(Snapshot { now, out });
+        }
+        self.snapshot()
     }
 
     /// Which vCPUs are away now, as the steal pages say.

@@ -10,6 +10,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering;
 
+use units::CpuSet;
 use units::Ns;
 use units::Permille;
 use units::Time;
@@ -263,6 +264,31 @@ impl Shared {
             idle: read!(self, vcpus[i].idle) != 0,
             idle_end: Time(read!(self, vcpus[i].idle_end_ns)),
         }
+    }
+
+    /// Tells the programs what wakes the thread of this vCPU: its timer, and which
+    /// part of it is for tasks here, whose longest latency is the second number.
+    /// Only that thread may say so.
+    pub(crate) fn set_alarm(&self, vcpu: VcpuId, alarm: Option<Time>, push: Option<(Time, Ns)>) {
+        let i = vcpu.index();
+        let (push, latency) = push.unwrap_or_default();
+        // SAFETY: see `read!`; this thread is the only writer.
+        unsafe {
+            let slot = &raw mut (*self.0.as_ptr()).vcpus[i];
+            (&raw mut (*slot).push_ns).write_volatile(push.as_ns());
+            (&raw mut (*slot).push_latency_ns).write_volatile(latency.as_ns());
+            (&raw mut (*slot).alarm_ns).write_volatile(alarm.map_or(0, Time::as_ns));
+        }
+    }
+
+    /// Which vCPUs were away when a program last woke the thread of this vCPU.
+    pub(super) fn last_look(&self, vcpu: VcpuId) -> (Time, CpuSet) {
+        let i = vcpu.index();
+        let out = read!(self, vcpus[i].out);
+        (
+            Time(read!(self, vcpus[i].looked_ns)),
+            CpuSet::from_words(&out),
+        )
     }
 
     /// The gap with this number as (out, back); `None` if it has been
