@@ -36,7 +36,7 @@ bench: ## cost, latencies, micro-benchmarks and the figures of the freezer (as r
 	@scripts/setup bench
 	cargo build --release --locked -p vmigrater -p vlab
 	CARGO_TARGET_DIR=$(target) scripts/bench-cost
-	cargo bench --workspace --locked
+	cargo bench -p freezer --bench slices --locked
 
 install: build ## programs and systemd unit below PREFIX=/usr/local
 	install -D -m 755 $(target)/release/vmigrater $(DESTDIR)$(PREFIX)/bin/vmigrater
