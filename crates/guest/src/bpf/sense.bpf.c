@@ -9,7 +9,7 @@
  * vcpu.h: slices and gaps; task.h: I/O-bound tasks; path.h: where completions
  * arrive; candidate.h: is there anything for the detector to do.
  *
- * Two groups (docs/decisions/0004). Those at the timer interrupt, at block requests
+ * Two groups (docs/decisions/0008). Those at the timer interrupt, at block requests
  * and at the birth and death of a thread are attached for good: who does no I/O
  * does not meet them. Those that every context switch and every wake-up would pay
  * for (on_switch, on_waking, on_wakeup) are attached while they are wanted.
