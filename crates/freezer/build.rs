@@ -26,12 +26,13 @@ fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default());
     for (source, skeleton) in [
         ("src/bpf/freezer.bpf.c", "freezer.skel.rs"),
+        ("src/bpf/tasks.bpf.c", "tasks.skel.rs"),
         // For the tests only, but a build script cannot know for whom it runs.
         ("tests/bpf/witness.bpf.c", "witness.skel.rs"),
     ] {
         build(&clang, Path::new(source), &out.join(skeleton));
     }
-    for header in ["src/bpf/kernel.h", "src/bpf/freezer.h"] {
+    for header in ["src/bpf/kernel.h", "src/bpf/freezer.h", "src/bpf/tasks.h"] {
         println!("cargo::rerun-if-changed={header}");
     }
 }

@@ -42,6 +42,7 @@
 //! # Modules
 //! * [`plan`]: what is asked: lengths, phases, recorded slices.
 //! * [`trace`]: pure arithmetic on a log: shares, unions, lateness.
+//! * [`tasks`]: what a few threads do meanwhile.
 //! * [`probe()`]: whether this machine can do it, and if not, why.
 
 mod exclusive;
@@ -52,6 +53,7 @@ mod probe;
 mod run;
 mod shared;
 mod steal;
+pub mod tasks;
 pub mod trace;
 
 /// The types that BPF and user space share, generated from the compiled object.
