@@ -37,6 +37,7 @@ bench: ## cost, latencies, micro-benchmarks and the figures of the freezer (as r
 	cargo build --release --locked -p vmigrater -p vlab
 	CARGO_TARGET_DIR=$(target) scripts/bench-cost
 	cargo bench -p freezer --bench slices --locked
+	CARGO_TARGET_DIR=$(target) scripts/check-report crates/experiment/testdata/recorded.json
 
 install: build ## programs and systemd unit below PREFIX=/usr/local
 	install -D -m 755 $(target)/release/vmigrater $(DESTDIR)$(PREFIX)/bin/vmigrater

@@ -8,12 +8,18 @@
 //! * [`result`]: what was measured, one versioned JSON document. Facts only;
 //!   ratios and verdicts are derived from it and never stored.
 //! * [`stats`]: medians, spreads, bootstrap intervals, verdicts. Pure.
+//! * [`decompose`]: where the time of an I/O-bound thread went. Pure.
 //! * [`bound`]: how much any placement of tasks could gain at most. Pure.
 //! * [`analysis`]: a result turned into the rows of a report. Pure.
-//! * [`report`]: those rows as text.
+//! * [`report`]: those rows as text or as a page.
+//! * [`compare`]: two results against each other. Pure.
+//! * [`chrome`]: what was recorded, as a trace for ui.perfetto.dev. Pure.
 
 pub mod analysis;
 pub mod bound;
+pub mod chrome;
+pub mod compare;
+pub mod decompose;
 pub mod recovery;
 pub mod report;
 pub mod result;

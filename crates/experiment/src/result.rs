@@ -5,6 +5,8 @@
 //! whenever they are shown, so that an old result profits from better
 //! statistics and no two numbers in one file can contradict each other.
 
+mod recorded;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
@@ -16,9 +18,25 @@ use units::Ns;
 
 use crate::scenario::Scenario;
 
+pub use recorded::IoTime;
+pub use recorded::MoveMark;
+pub use recorded::ParseSpellError;
+pub use recorded::Spell;
+pub use recorded::Spells;
+pub use recorded::TaskState;
+pub use recorded::TaskTrack;
+pub use recorded::Timeline;
+pub use recorded::VcpuTrack;
+
 /// Version of the document; changes when a field changes its meaning or a
 /// reader of the old one would misread the new one.
-pub const FORMAT: u32 = 1;
+///
+/// 2 added what was recorded of the I/O threads, liveness, and the state of the
+/// machine in each window; all of that is absent in a document of format 1.
+pub const FORMAT: u32 = 2;
+
+/// The oldest format that is still read.
+pub const OLDEST_FORMAT: u32 = 1;
 
 /// Name of the phases without sharing, with the compute threads: the
 /// numerator of the bound, measured before the first round and after each.
@@ -65,6 +83,14 @@ pub struct Environment {
     pub cpus: u32,
     /// One-minute load average before the first phase.
     pub load_average: f64,
+    /// By how much everything runs slower than on bare hardware of this kind:
+    /// 1 where nothing is emulated, 20 or more under QEMU's TCG. `None`: unknown.
+    #[serde(default)]
+    pub dilation: Option<f64>,
+    /// What this machine itself runs on, for instance `KVM`; empty: hardware, or
+    /// unknown.
+    #[serde(default)]
+    pub hypervisor: String,
     /// The disk under the file that was read, if one was.
     pub disk: Option<Disk>,
     /// Versions of the programs that took part, by name.
@@ -109,6 +135,50 @@ pub struct Phase {
     pub completions: Vec<u64>,
     /// What the daemon said and cost, if the arm has one.
     pub daemon: Option<Daemon>,
+    /// Did everything that should run make progress? Empty: nobody looked.
+    #[serde(default)]
+    pub liveness: Vec<Liveness>,
+    /// How the machine was while the window was open.
+    #[serde(default)]
+    pub machine: Machine,
+    /// Where the time of the I/O threads went, if that was recorded.
+    #[serde(default)]
+    pub io_time: Option<IoTime>,
+    /// A part of the window in detail, if that was recorded.
+    #[serde(default)]
+    pub timeline: Option<Timeline>,
+}
+
+impl Phase {
+    /// Did everything that should run make progress in it? A phase that did not
+    /// is counted and shown, but no figure is made of it.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        self.liveness.iter().all(|one| one.alive)
+    }
+}
+
+/// Whether one thing that should run did: a guest, a load, a thread.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Liveness {
+    /// For instance `compute on CPU 1` or `guest 2`.
+    pub who: String,
+    /// Did it make progress in the window?
+    pub alive: bool,
+    /// How much, in its own units per second.
+    pub per_s: f64,
+}
+
+/// The machine while a window was open: what a neighbour did to it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    /// One-minute load average at the end; it counts the loads themselves.
+    pub load_average: Option<f64>,
+    /// CPU time that this machine's own host took from it, all CPUs together.
+    /// `None` where the kernel does not say.
+    pub stolen: Option<Ns>,
+    /// CPU time of processes that are not part of the experiment.
+    pub others: Option<Ns>,
 }
 
 /// What an I/O load got done.
@@ -157,6 +227,13 @@ pub struct Host {
     pub union_share: f64,
     /// Slices that ended in the window, over all CPUs.
     pub slices: u64,
+    /// The latest that a slice ended after its planned end, since the start of
+    /// the phase: what the machine's own host or a disabled interrupt did.
+    #[serde(default)]
+    pub late_max: Ns,
+    /// Likewise for the end of a gap.
+    #[serde(default)]
+    pub overrun_max: Ns,
 }
 
 /// The daemon in the window. Counters are differences between its report at
@@ -209,7 +286,7 @@ pub enum ResultError {
         source: serde_json::Error,
     },
     /// A result of another version.
-    #[error("{}: a result of format {found}, this program reads format {FORMAT}; measure again or use the program that wrote it", path.display())]
+    #[error("{}: a result of format {found}, this program reads formats {OLDEST_FORMAT} to {FORMAT}; measure again or use the program that wrote it", path.display())]
     Version {
         /// The file.
         path: PathBuf,
@@ -248,7 +325,7 @@ impl RunResult {
             format: u64,
         }
         let head: Head = serde_json::from_str(text).map_err(shape)?;
-        if head.format != u64::from(FORMAT) {
+        if !(u64::from(OLDEST_FORMAT)..=u64::from(FORMAT)).contains(&head.format) {
             return Err(ResultError::Version {
                 path: path.to_owned(),
                 found: head.format,
@@ -265,8 +342,8 @@ impl RunResult {
         Ok(serde_json::to_string_pretty(self)? + "\n")
     }
 
-    /// Writes it as a whole or not at all: into a file beside it that is then
-    /// renamed, so that a full disk cannot leave half a result behind.
+    /// Writes it as a whole or not at all: a full disk must not leave half a
+    /// result behind.
     ///
     /// # Errors
     /// Cannot be written.
@@ -277,13 +354,20 @@ impl RunResult {
             source,
         };
         let json = self.to_json().map_err(|e| error(e.into()))?;
-        let mut beside = path.as_os_str().to_owned();
-        beside.push(format!(".{}.part", std::process::id()));
-        let beside = PathBuf::from(beside);
-        let written = std::fs::write(&beside, json).and_then(|()| std::fs::rename(&beside, path));
-        written.map_err(|source| {
-            let _ = std::fs::remove_file(&beside);
-            error(source)
-        })
+        write_whole(path, &json).map_err(error)
     }
+}
+
+/// Writes a file as a whole or not at all: beside it first, then renamed.
+///
+/// # Errors
+/// Cannot be written; what was there before is still there.
+pub fn write_whole(path: &Path, text: &str) -> io::Result<()> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(format!(".{}.part", std::process::id()));
+    let beside = PathBuf::from(beside);
+    let written = std::fs::write(&beside, text).and_then(|()| std::fs::rename(&beside, path));
+    written.inspect_err(|_| {
+        let _ = std::fs::remove_file(&beside);
+    })
 }

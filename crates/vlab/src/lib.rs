@@ -2,12 +2,15 @@
 //! Experiments on this machine under the freezer, and on real VMs.
 //!
 //! * [`run`]: `vlab run`, a scenario measured from start to end.
+//! * [`report`]: `vlab report` and `vlab compare`; [`trace`]: `vlab trace`.
 //! * [`load`]: `vlab load`, loads that record every step.
 //! * [`freeze`]: `vlab freeze`, the freezer by hand.
 //! * [`vm`]: virtual machines with stock kernels, for tests.
 
 pub mod freeze;
 pub mod load;
+pub mod report;
 pub mod run;
 mod scratch;
+pub mod trace;
 pub mod vm;

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `vlab`: the command line.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
 use clap::Subcommand;
-use experiment::result::RunResult;
 use experiment::scenario::ScenarioError;
 use vlab::load::compute::ComputeArgs;
 use vlab::load::fsync::FsyncArgs;
 use vlab::load::pulse::PulseArgs;
+use vlab::report::CompareArgs;
+use vlab::report::ReportArgs;
 use vlab::run::Interrupted;
 use vlab::run::RunArgs;
 use vlab::run::Unusable;
+use vlab::trace::TraceArgs;
 
 /// Everything went well.
 const OK: u8 = 0;
@@ -31,6 +32,7 @@ Try this, as root:
   vlab run scenarios/demo.toml --quick        does it work here? (about a minute)
   vlab run scenarios/demo.toml --json d.json  what does vmigrater gain? (under 4 minutes)
   vlab report d.json                          the same report again
+  vlab report d.json --html d.html            with plots and a timeline of every move
 
 Exit codes: 0 done; 1 something failed; 2 wrong command line or scenario;
 3 this machine lacks something (the message says what); 130 interrupted.";
@@ -47,12 +49,9 @@ struct Cli {
 enum Command {
     Run(RunArgs),
     Freeze(vlab::freeze::Args),
-    /// Prints the report of a result that `vlab run --json` wrote.
-    Report {
-        /// The result.
-        #[arg(value_name = "FILE")]
-        file: PathBuf,
-    },
+    Report(ReportArgs),
+    Compare(CompareArgs),
+    Trace(TraceArgs),
     /// Runs one of the loads by itself.
     #[command(subcommand)]
     Load(Load),
@@ -84,9 +83,9 @@ fn dispatch(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Run(args) => print!("{}", vlab::run::run(&args)?),
         Command::Freeze(args) => vlab::freeze::run(args)?,
-        Command::Report { file } => {
-            print!("{}", experiment::report::text(&RunResult::load(&file)?))
-        }
+        Command::Report(args) => print!("{}", vlab::report::report(&args)?),
+        Command::Compare(args) => print!("{}", vlab::report::compare(&args)?),
+        Command::Trace(args) => print!("{}", vlab::trace::run(&args)?),
         Command::Load(Load::Compute(args)) => vlab::load::compute::run(&args)?,
         Command::Load(Load::Fsync(args)) => vlab::load::fsync::run(&args)?,
         Command::Load(Load::Pulse(args)) => vlab::load::pulse::run(&args)?,

@@ -22,6 +22,7 @@ use std::sync::PoisonError;
 use std::time::Duration;
 use std::time::Instant;
 
+use experiment::result::Phase;
 use experiment::result::RunResult;
 use serde_json::Value;
 
@@ -254,9 +255,112 @@ fn root_a_short_run_leaves_nothing_behind() {
     );
     assert_eq!(vanilla.compute_per_s.len(), vanilla.host.on_share.len());
     assert!(by_arm["compute-only"].io.is_none() && by_arm["alone"].compute_per_s.is_empty());
+    assert!(
+        result
+            .phases
+            .iter()
+            .all(|p| p.is_alive() && p.machine.stolen.is_some())
+    );
+    the_records_explain_the_rates(&by_arm);
 
     let again = vlab().arg("report").arg(&json).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&again.stdout), text);
+}
+
+/// All of the I/O thread's time is accounted for, without sharing none of it on a
+/// descheduled CPU, with two VMs a good part.
+fn the_records_explain_the_rates(by_arm: &BTreeMap<&str, &Phase>) {
+    let lost = |arm: &str| {
+        let time = by_arm[arm].io_time.as_ref().unwrap();
+        assert_eq!(time.threads, 1);
+        assert_eq!(time.total(), by_arm[arm].window, "{arm}");
+        let off = time.pending + time.queued_off + time.current_off;
+        (off.as_secs_f64() / time.total().as_secs_f64(), time.clone())
+    };
+    let (solo, _) = lost("solo");
+    let (vanilla, time) = lost("vanilla");
+    assert!(solo == 0.0, "{solo} lost without sharing");
+    assert!(
+        (0.3..0.7).contains(&vanilla),
+        "{vanilla} lost with two VMs: {time:?}"
+    );
+    assert!(
+        time.pending > time.current_off,
+        "a thread that mostly waits: {time:?}"
+    );
+
+    let timeline = by_arm["vanilla"].timeline.as_ref().unwrap();
+    assert!(by_arm["solo"].timeline.is_none());
+    assert_eq!(timeline.length, units::Ns::from_ms(250));
+    let spells = timeline.tasks[0].spells.starts();
+    let end = spells.last().map(|(at, spell)| at + spell.length);
+    assert_eq!(end, Some(timeline.length));
+    for track in &timeline.vcpus {
+        let off: units::Ns = track.gaps.iter().map(|(from, to)| *to - *from).sum();
+        assert!(
+            (80..170).contains(&(off.0 / 1_000_000)),
+            "off for {off} of 250 ms"
+        );
+    }
+}
+
+/// A result of the format before: what it lacks is said, what it has is shown.
+#[test]
+fn results_are_shown_compared_and_exported() {
+    let dir = tempfile::tempdir().unwrap();
+    let old = Path::new(env!("CARGO_MANIFEST_DIR")).join("../experiment/testdata/format1.json");
+    let page = dir.path().join("page.html");
+    let run = |command: &mut Command| {
+        let output = command.output().unwrap();
+        (
+            output.status.code(),
+            String::from_utf8_lossy(&output.stdout).into_owned(),
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+        )
+    };
+    let (code, text, _) = run(vlab().arg("report").arg(&old).arg("--html").arg(&page));
+    assert_eq!(
+        (code, text),
+        (Some(0), format!("wrote {}\n", page.display()))
+    );
+    assert!(fs::read_to_string(&page).unwrap().ends_with("</html>\n"));
+
+    let (code, text, _) = run(vlab().arg("compare").arg(&old).arg(&old));
+    assert_eq!(code, Some(0));
+    assert!(
+        text.contains("same scenario") && text.contains("B/A"),
+        "{text}"
+    );
+
+    let out = dir.path().join("trace.json");
+    let (code, _, error) = run(vlab().arg("trace").arg(&old).arg("--out").arg(&out));
+    assert_eq!(code, Some(1));
+    assert!(
+        error.contains("format1.json: no timeline was recorded"),
+        "{error}"
+    );
+    assert!(!out.exists());
+
+    let nowhere = dir.path().join("nowhere/page.html");
+    let (code, _, error) = run(vlab().arg("report").arg(&old).arg("--html").arg(&nowhere));
+    assert_eq!(code, Some(1));
+    assert!(
+        error.contains("cannot write") && error.contains("nowhere"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_timeline_has_a_sensible_length() {
+    for bad in ["5", "1h", "-1s", "x"] {
+        let output = vlab()
+            .args(["run", "x.toml", &format!("--timeline={bad}")])
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(2), "{bad}");
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(error.contains("from 0s to 5 s"), "{error}");
+    }
 }
 
 #[test]

@@ -17,14 +17,17 @@ use crate::result::Phase;
 use crate::result::RunResult;
 use crate::result::SOLO;
 use crate::result::SOLO_FIFO;
+use crate::result::TaskState;
 use crate::scenario::ArmKind;
 use crate::stats::DRIFT_LIMIT;
 use crate::stats::Ratio;
 use crate::stats::Summary;
+use crate::stats::Trend;
 use crate::stats::drift;
 use crate::stats::paired_ratio;
 use crate::stats::quantile;
 use crate::stats::summarise;
+use crate::stats::trend;
 
 /// Share of a disk's interrupts that one CPU must take to count as its
 /// completion CPU; the rest is other traffic of the same disk.
@@ -79,6 +82,12 @@ pub struct Row {
     pub vms_per_pcpu: u32,
     /// Rounds measured.
     pub rounds: usize,
+    /// Rounds in which something that should run made no progress; no figure
+    /// contains them.
+    pub lost: usize,
+    /// What a steady drift of vanilla adds to [`Row::vs_vanilla`], because this
+    /// arm is measured later or earlier in its rounds: 0.01 for one percent.
+    pub drift_bias: Option<f64>,
     /// Requests per second.
     pub ops_per_s: Option<Summary>,
     /// 99th percentile of the latency, median of the rounds.
@@ -103,6 +112,18 @@ pub struct Row {
     pub daemon_cpu: Option<f64>,
     /// The daemon's wake-ups per second.
     pub wakeups_per_s: Option<f64>,
+    /// Where the time of the I/O threads went, as shares of it: the mean of the
+    /// rounds, in the order of [`TaskState::ALL`].
+    pub io_time: Option<[f64; TaskState::ALL.len()]>,
+}
+
+/// How vanilla changed over a run, at one number of VMs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Drift {
+    /// VMs per pCPU.
+    pub vms_per_pcpu: u32,
+    /// Its trend.
+    pub trend: Trend,
 }
 
 /// One load: its baseline and its rows, in the order of the scenario.
@@ -114,6 +135,8 @@ pub struct LoadTable {
     pub baseline: Baseline,
     /// With sharing.
     pub rows: Vec<Row>,
+    /// How vanilla changed over the run.
+    pub drifts: Vec<Drift>,
 }
 
 /// One arm over all loads with the same completion path, at one number of VMs.
@@ -131,6 +154,25 @@ pub struct Pooled {
     pub vs_bound: Option<Summary>,
     /// Compute at equal I/O against vanilla.
     pub compute_at_equal_io: Option<Ratio>,
+}
+
+/// The shares of some phases' I/O time, each phase counting the same.
+#[must_use]
+pub fn io_shares<'a>(
+    phases: impl IntoIterator<Item = &'a Phase>,
+) -> Option<[f64; TaskState::ALL.len()]> {
+    let mut sums = [0.0; TaskState::ALL.len()];
+    let mut n = 0.0;
+    for time in phases.into_iter().filter_map(|p| p.io_time.as_ref()) {
+        let total = time.total().0 as f64;
+        if total > 0.0 {
+            n += 1.0;
+            for (sum, state) in sums.iter_mut().zip(TaskState::ALL) {
+                *sum += time.of(state).0 as f64 / total;
+            }
+        }
+    }
+    (n > 0.0).then(|| sums.map(|sum| sum / n))
 }
 
 /// Everything a report shows.
@@ -157,12 +199,7 @@ pub fn bound_of(phase: &Phase, baseline: &Baseline) -> Option<f64> {
 /// Turns a result into rows.
 #[must_use]
 pub fn analyse(result: &RunResult) -> Analysis {
-    let vanilla = result
-        .scenario
-        .arms
-        .iter()
-        .find(|arm| arm.kind == ArmKind::Vanilla)
-        .map(|arm| arm.name.clone());
+    let vanilla = vanilla_of(result).map(str::to_owned);
     let mut loads = Vec::new();
     let mut pools: BTreeMap<(bool, u32, usize), Pool> = BTreeMap::new();
     for load in &result.scenario.loads {
@@ -173,24 +210,36 @@ pub fn analyse(result: &RunResult) -> Analysis {
             .collect();
         let baseline = baseline(&phases, &result.phases);
         let mut rows = Vec::new();
+        let mut drifts = Vec::new();
         for &vms in &result.scenario.sharing.vms_per_pcpu {
             for (index, arm) in result.scenario.arms.iter().enumerate() {
                 let of = |name: &str| -> Vec<&Phase> {
                     let same = |p: &&&Phase| p.arm == name && p.vms_per_pcpu == vms;
                     phases.iter().filter(same).copied().collect()
                 };
-                let mine = of(&arm.name);
-                if mine.is_empty() {
+                let (mine, lost): (Vec<&Phase>, Vec<&Phase>) =
+                    of(&arm.name).into_iter().partition(|p| p.is_alive());
+                if mine.is_empty() && lost.is_empty() {
                     continue;
                 }
+                let drift = vanilla.as_ref().and_then(|vanilla| drift_of(&of(vanilla)));
                 let reference = match &vanilla {
                     Some(vanilla) if *vanilla != arm.name => of(vanilla),
-                    _ => Vec::new(),
+                    Some(_) => {
+                        drifts.extend(drift.map(|trend| Drift {
+                            vms_per_pcpu: vms,
+                            trend,
+                        }));
+                        Vec::new()
+                    }
+                    None => Vec::new(),
                 };
                 let cell = Cell {
                     mine,
-                    reference,
+                    lost: lost.len(),
+                    reference: reference.into_iter().filter(|p| p.is_alive()).collect(),
                     baseline: &baseline,
+                    drift,
                 };
                 let follows = baseline.completion == Completion::FollowsSubmitter;
                 if load.kind != crate::scenario::LoadKind::Idle {
@@ -203,6 +252,7 @@ pub fn analyse(result: &RunResult) -> Analysis {
             load: load.name.clone(),
             baseline,
             rows,
+            drifts,
         });
     }
     let pooled = pools
@@ -223,9 +273,21 @@ pub fn analyse(result: &RunResult) -> Analysis {
     }
 }
 
+/// How the rate of some phases of one arm changed over the run.
+fn drift_of(phases: &[&Phase]) -> Option<Trend> {
+    let rates: Vec<(f64, f64)> = phases
+        .iter()
+        .filter(|p| p.is_alive())
+        .filter_map(|p| Some((p.at.as_secs_f64(), ops(p)?)))
+        .collect();
+    trend(&rates)
+}
+
 fn baseline(phases: &[&Phase], all: &[Phase]) -> Baseline {
-    let named =
-        |name: &str| -> Vec<&Phase> { phases.iter().filter(|p| p.arm == name).copied().collect() };
+    let named = |name: &str| -> Vec<&Phase> {
+        let alive = phases.iter().filter(|p| p.arm == name && p.is_alive());
+        alive.copied().collect()
+    };
     let solo_phases = named(SOLO);
     let rates = |phases: &[&Phase]| -> Vec<f64> { phases.iter().filter_map(|p| ops(p)).collect() };
     let solo_rates = rates(&solo_phases);
@@ -279,7 +341,7 @@ fn baseline(phases: &[&Phase], all: &[Phase]) -> Baseline {
 }
 
 /// Requests per second of a phase.
-fn ops(phase: &Phase) -> Option<f64> {
+pub(crate) fn ops(phase: &Phase) -> Option<f64> {
     Some(phase.io.as_ref()?.ops_per_s)
 }
 
@@ -296,23 +358,66 @@ fn p99(phases: &[&Phase]) -> Option<Ns> {
     quantile(&values, 0.5).map(|ns| Ns(ns as u64))
 }
 
+/// A value of some phases and of their reference, paired by round.
+fn pairs(
+    mine: &[&Phase],
+    reference: &[&Phase],
+    value: impl Fn(&Phase) -> Option<f64>,
+) -> Vec<(f64, f64)> {
+    let pair = |mine: &&Phase| {
+        let other = reference.iter().find(|p| p.round == mine.round)?;
+        Some((value(mine)?, value(other)?))
+    };
+    mine.iter().filter_map(pair).collect()
+}
+
+/// Phases of one arm under one load at one number of VMs in which everything was
+/// alive.
+pub(crate) fn phases_of<'a>(
+    result: &'a RunResult,
+    load: &str,
+    vms_per_pcpu: u32,
+    arm: &str,
+) -> Vec<&'a Phase> {
+    let mine = |p: &&Phase| {
+        p.load == load && p.vms_per_pcpu == vms_per_pcpu && p.arm == arm && p.is_alive()
+    };
+    result.phases.iter().filter(mine).collect()
+}
+
+/// Ratios of the rate to vanilla's, round by round; none for vanilla itself.
+pub(crate) fn gains(result: &RunResult, load: &str, vms_per_pcpu: u32, arm: &str) -> Vec<f64> {
+    let Some(vanilla) = vanilla_of(result).filter(|vanilla| *vanilla != arm) else {
+        return Vec::new();
+    };
+    let of = |arm| phases_of(result, load, vms_per_pcpu, arm);
+    pairs(&of(arm), &of(vanilla), ops)
+        .into_iter()
+        .filter(|(_, vanilla)| *vanilla > 0.0)
+        .map(|(mine, vanilla)| mine / vanilla)
+        .collect()
+}
+
+/// The name of the baseline arm.
+fn vanilla_of(result: &RunResult) -> Option<&str> {
+    let mut arms = result.scenario.arms.iter();
+    let vanilla = arms.find(|arm| arm.kind == ArmKind::Vanilla)?;
+    Some(&vanilla.name)
+}
+
 /// One arm's phases with what they are compared to.
 struct Cell<'a> {
     mine: Vec<&'a Phase>,
+    /// Phases that are not in `mine` because something had died in them.
+    lost: usize,
     reference: Vec<&'a Phase>,
     baseline: &'a Baseline,
+    drift: Option<Trend>,
 }
 
 impl Cell<'_> {
-    /// Values of this arm and of the reference, paired by round.
     fn pairs(&self, value: impl Fn(&Phase) -> Option<f64>) -> Vec<(f64, f64)> {
-        self.mine
-            .iter()
-            .filter_map(|mine| {
-                let other = self.reference.iter().find(|p| p.round == mine.round)?;
-                Some((value(mine)?, value(other)?))
-            })
-            .collect()
+        pairs(&self.mine, &self.reference, value)
     }
 
     /// Compute plus I/O in units of compute.
@@ -327,6 +432,17 @@ impl Cell<'_> {
                 Some(ops(p)? / bound_of(p, self.baseline).filter(|bound| *bound > 0.0)?)
             })
             .collect()
+    }
+
+    /// By how much a drift of the reference changes the mean of the pairs.
+    fn drift_bias(&self) -> Option<f64> {
+        let later = |mine: &&Phase| {
+            let other = self.reference.iter().find(|p| p.round == mine.round)?;
+            Some(mine.at.as_secs_f64() - other.at.as_secs_f64())
+        };
+        let later: Vec<f64> = self.mine.iter().filter_map(later).collect();
+        let mean = later.iter().sum::<f64>() / later.len() as f64;
+        (!later.is_empty()).then(|| Some(self.drift?.bias(mean)))?
     }
 
     fn row(&self, arm: &str, vms_per_pcpu: u32) -> Row {
@@ -353,6 +469,8 @@ impl Cell<'_> {
             arm: arm.to_owned(),
             vms_per_pcpu,
             rounds: self.mine.len(),
+            lost: self.lost,
+            drift_bias: self.drift_bias(),
             ops_per_s: summarise(&rates),
             p99: p99(&self.mine),
             vs_vanilla: paired_ratio(&self.pairs(ops)),
@@ -364,6 +482,7 @@ impl Cell<'_> {
             p: (n_min > 0).then(|| sum(&|d| d.n_migrate) as f64 / n_min as f64),
             daemon_cpu: per_second(&|d| d.cpu.as_secs_f64()),
             wakeups_per_s: per_second(&|d| d.wakeups as f64),
+            io_time: io_shares(self.mine.iter().copied()),
         }
     }
 }

@@ -6,6 +6,12 @@ use crate::result::Environment;
 use crate::result::FORMAT;
 use crate::result::Host;
 use crate::result::Io;
+use crate::result::IoTime;
+use crate::result::Liveness;
+use crate::result::MoveMark;
+use crate::result::TaskTrack;
+use crate::result::Timeline;
+use crate::result::VcpuTrack;
 use crate::scenario::Scenario;
 
 /// Numbers chosen so that every derived value is exact: solo 8000 /s, compute
@@ -58,6 +64,7 @@ pub(crate) fn fixture() -> RunResult {
             on_share: vec![0.5, 0.4],
             union_share: 0.75,
             slices: 180,
+            ..Host::default()
         },
         completions: if load == "disk" {
             vec![3, 997]
@@ -74,6 +81,13 @@ pub(crate) fn fixture() -> RunResult {
             n_min: 150,
             ..Daemon::default()
         }),
+        liveness: Vec::new(),
+        machine: crate::result::Machine {
+            stolen: Some(Ns::from_ms(20)),
+            ..crate::result::Machine::default()
+        },
+        io_time: (load == "pulse" && ops > 0.0).then(|| time_of(arm)),
+        timeline: (load == "pulse" && arm == "ours" && round == 0).then(timeline),
     };
     RunResult {
         format: FORMAT,
@@ -86,6 +100,8 @@ pub(crate) fn fixture() -> RunResult {
             cpu_model: "Some CPU".to_owned(),
             cpus: 2,
             load_average: 0.5,
+            dilation: Some(1.0),
+            hypervisor: String::new(),
             disk: None,
             tools: BTreeMap::from([("fio".to_owned(), "3.33".to_owned())]),
         },
@@ -105,6 +121,105 @@ pub(crate) fn fixture() -> RunResult {
         ],
         warnings: vec!["one guest was lost".to_owned()],
     }
+}
+
+/// Two seconds of one thread.
+fn time_of(arm: &str) -> IoTime {
+    let ms = |vanilla, ours| Ns::from_ms(if arm == "ours" { ours } else { vanilla });
+    IoTime {
+        threads: 1,
+        running: ms(100, 150),
+        device: ms(800, 1100),
+        pending: ms(700, 300),
+        queued: ms(200, 350),
+        queued_off: ms(100, 60),
+        current_off: ms(100, 40),
+        asleep: Ns::ZERO,
+    }
+}
+
+/// Pushed at 7.5 ms from vCPU 0, which is off from 8 to 14 ms, to vCPU 1.
+fn timeline() -> Timeline {
+    let ms = Ns::from_ms;
+    Timeline {
+        from: Ns::ZERO,
+        length: ms(20),
+        vcpus: vec![
+            VcpuTrack {
+                id: 0,
+                gaps: vec![(ms(8), ms(14))],
+            },
+            VcpuTrack {
+                id: 1,
+                gaps: vec![(ms(0), ms(3)), (ms(15), ms(20))],
+            },
+        ],
+        tasks: vec![TaskTrack {
+            tid: 4711,
+            name: "pulse-<0>".to_owned(),
+            spells: "R0:1000000 D0:5000000 Q0:1000000 R1:3000000 D1:5000000 P1:2000000 O1:2000000 C1:1000000"
+                .parse()
+                .unwrap(),
+        }],
+        moves: vec![MoveMark {
+            at: Ns::from_us(7500),
+            cost: Ns::from_us(600),
+            tid: 4711,
+            to: 1,
+            why: "push".to_owned(),
+        }],
+    }
+}
+
+#[test]
+fn where_time_goes_is_the_mean_of_the_rounds() {
+    let analysis = analyse(&fixture());
+    let shares = analysis.loads[0].rows[1].io_time.unwrap();
+    let of = |state| shares[TaskState::ALL.iter().position(|s| *s == state).unwrap()];
+    assert!((of(TaskState::Pending) - 0.15).abs() < 1e-12);
+    assert!((of(TaskState::Device) - 0.55).abs() < 1e-12);
+    assert!((shares.iter().sum::<f64>() - 1.0).abs() < 1e-12);
+    assert_eq!(analysis.loads[1].rows[1].io_time, None, "nobody looked");
+}
+
+#[test]
+fn a_phase_in_which_something_died_is_counted_and_left_out() {
+    let mut result = fixture();
+    let dead = result
+        .phases
+        .iter_mut()
+        .find(|p| p.load == "pulse" && p.arm == "ours")
+        .unwrap();
+    dead.liveness = vec![Liveness {
+        who: "guest 2".to_owned(),
+        alive: false,
+        per_s: 0.0,
+    }];
+    let row = &analyse(&result).loads[0].rows[1];
+    assert_eq!((row.rounds, row.lost), (1, 1));
+    assert!((row.vs_vanilla.unwrap().centre - 2.0).abs() < 1e-12);
+}
+
+#[test]
+fn an_arm_that_is_always_later_gets_the_drift_on_top() {
+    let mut result = fixture();
+    // Vanilla falls from 4000 to 3000 within 10 s; ours is 2 s later each time.
+    for phase in result.phases.iter_mut().filter(|p| p.load == "pulse") {
+        let round = Ns::from_secs(10) * u64::from(phase.round);
+        phase.at = round
+            + if phase.arm == "ours" {
+                Ns::from_secs(2)
+            } else {
+                Ns::ZERO
+            };
+    }
+    let table = &analyse(&result).loads[0];
+    let bias = table.rows[1].drift_bias.unwrap();
+    assert!((bias - (0.75f64.powf(0.2) - 1.0)).abs() < 1e-9, "{bias}");
+    assert_eq!(table.rows[0].drift_bias, None);
+    let trend = table.drifts[0].trend;
+    assert!((trend.change + 0.25).abs() < 1e-9);
+    assert!(!trend.is_drift(), "two rounds cannot tell");
 }
 
 #[test]

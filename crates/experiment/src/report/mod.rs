@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A result as text for a terminal.
+//! A result for people: as text for a terminal, or as a page ([`html`]).
+
+pub mod html;
 
 mod steps;
 #[cfg(test)]
@@ -24,6 +26,7 @@ use crate::bound::analytic_speedup;
 use crate::bound::analytic_union_share;
 use crate::result::Phase;
 use crate::result::RunResult;
+use crate::result::TaskState;
 use crate::scenario::LoadKind;
 use crate::stats::DRIFT_LIMIT;
 use crate::stats::MIN_PAIRS_FOR_VERDICT;
@@ -34,11 +37,14 @@ use crate::stats::summarise;
 /// What the columns mean.
 const LEGEND: &str = "
 requests/s    median [min..max] of the rounds
-to vanilla    geometric mean of the ratios round by round, with its 95 % bootstrap interval
-              from 3 pairs on; a verdict needs 5 pairs and the whole interval on one side
+to vanilla    geometric mean of the ratios round by round, with its 95 % interval from 3
+              pairs on (the wider of bootstrap and Student's t); a verdict needs 5 pairs
+              and the whole interval on one side
 of bound      against (rate without sharing beside compute) x (time in which a CPU was on
               that could have served it, from the host's log); above 1 where an arm also
               makes I/O wait less behind compute
+lost          share of the I/O threads' time on a vCPU that was off: their completion
+              pending there, queued there, or current there
 compute       work of the compute threads against vanilla
 at equal I/O  the same, plus what the I/O done costs in compute";
 
@@ -113,6 +119,9 @@ fn head(out: &mut String, result: &RunResult) {
     if !tools.is_empty() {
         line(out, &format!("with {}", tools.join(", ")));
     }
+    if let Some(text) = disturbance(&result.phases) {
+        line(out, &format!("disturbed by {text}"));
+    }
     for &vms in &s.sharing.vms_per_pcpu {
         if let Some(text) = host_line(&result.phases, vms, s.topology.cpus) {
             line(out, &text);
@@ -166,20 +175,10 @@ fn load_table(out: &mut String, table: &LoadTable, kind: &LoadKind, result: &Run
         }
     }
     out.push('\n');
-    if b.drifted() {
-        let percent = b.drift.unwrap_or(0.0) * 100.0;
-        line(
-            out,
-            &format!(
-                "warning: the rate without sharing moved by {percent:+.0} % during the run (limit {:.0} %): measure again on a quieter machine",
-                DRIFT_LIMIT * 100.0
-            ),
-        );
+    for caution in cautions(table) {
+        line(out, &format!("warning: {caution}"));
     }
-    let columns = Columns {
-        compute: result.scenario.compute.threads_per_cpu > 0,
-        daemon: table.rows.iter().any(|row| row.daemon_cpu.is_some()),
-    };
+    let columns = Columns::of(table, result);
     let mut shown = new_table();
     shown.set_header(columns.header());
     let mut last_vms = None;
@@ -190,7 +189,7 @@ fn load_table(out: &mut String, table: &LoadTable, kind: &LoadKind, result: &Run
             row.vms_per_pcpu.to_string()
         };
         last_vms = Some(row.vms_per_pcpu);
-        shown.add_row(columns.cells(row, vms));
+        shown.add_row(columns.texts(row, vms).into_iter().map(Cell::new));
     }
     for column in shown
         .column_iter_mut()
@@ -201,15 +200,94 @@ fn load_table(out: &mut String, table: &LoadTable, kind: &LoadKind, result: &Run
     line(out, &shown.trim_fmt());
 }
 
+/// What a reader must know before trusting a table.
+fn cautions(table: &LoadTable) -> Vec<String> {
+    let mut out = Vec::new();
+    let percent = |share: f64| format!("{:+.0} %", share * 100.0);
+    let b = &table.baseline;
+    if b.drifted() {
+        out.push(format!(
+            "the rate without sharing moved by {} during the run (limit {:.0} %): measure again on a quieter machine",
+            percent(b.drift.unwrap_or(0.0)),
+            DRIFT_LIMIT * 100.0
+        ));
+    }
+    for drift in table.drifts.iter().filter(|drift| drift.trend.is_drift()) {
+        out.push(format!(
+            "vanilla drifted by {} over the run at N={} (chance {:.1} %); paired ratios are not touched by that, rates are",
+            percent(drift.trend.change),
+            drift.vms_per_pcpu,
+            drift.trend.p.unwrap_or(1.0) * 100.0
+        ));
+    }
+    for row in &table.rows {
+        let drifts = |drift: &&crate::analysis::Drift| {
+            drift.vms_per_pcpu == row.vms_per_pcpu && drift.trend.is_drift()
+        };
+        let bias = row.drift_bias.filter(|bias| bias.abs() > 0.01);
+        if let (Some(bias), true) = (bias, table.drifts.iter().any(|drift| drifts(&drift))) {
+            out.push(format!(
+                "{} at N={} was not measured at the same mean time as vanilla: the drift alone makes its ratio {} different",
+                row.arm,
+                row.vms_per_pcpu,
+                percent(bias)
+            ));
+        }
+        if row.lost > 0 {
+            out.push(format!(
+                "{} at N={}: {} round(s) left out, in which something that should run made no progress",
+                row.arm, row.vms_per_pcpu, row.lost
+            ));
+        }
+    }
+    out
+}
+
+/// What disturbed the machine from outside while windows were open; `None` if
+/// nobody looked.
+fn disturbance(phases: &[Phase]) -> Option<String> {
+    let share = |of: &dyn Fn(&Phase) -> Option<Ns>| {
+        let shares: Vec<f64> = phases
+            .iter()
+            .filter(|p| p.window > Ns::ZERO)
+            .filter_map(|p| Some(of(p)?.0 as f64 / p.window.0 as f64))
+            .collect();
+        summarise(&shares)
+    };
+    let mut parts = Vec::new();
+    if let Some(s) = share(&|p| p.machine.stolen) {
+        let (median, max) = (s.median * 100.0, s.max * 100.0);
+        parts.push(format!(
+            "its own host, which took {median:.1} % of a CPU (median of the windows, at most {max:.1} %)"
+        ));
+    }
+    if let Some(s) = share(&|p| p.machine.others) {
+        let (median, max) = (s.median * 100.0, s.max * 100.0);
+        parts.push(format!(
+            "other processes, which used {median:.1} % of a CPU (at most {max:.1} %)"
+        ));
+    }
+    (!parts.is_empty()).then(|| parts.join("; "))
+}
+
 /// Which groups of columns a table needs: a terminal is not wide enough for
 /// columns that hold nothing.
 #[derive(Clone, Copy, Debug)]
 struct Columns {
     compute: bool,
     daemon: bool,
+    lost: bool,
 }
 
 impl Columns {
+    fn of(table: &LoadTable, result: &RunResult) -> Self {
+        Self {
+            compute: result.scenario.compute.threads_per_cpu > 0,
+            daemon: table.rows.iter().any(|row| row.daemon_cpu.is_some()),
+            lost: table.rows.iter().any(|row| row.io_time.is_some()),
+        }
+    }
+
     fn header(self) -> Vec<&'static str> {
         let mut header = vec![
             "N",
@@ -220,6 +298,9 @@ impl Columns {
             "verdict",
             "of bound",
         ];
+        if self.lost {
+            header.push("lost");
+        }
         if self.compute {
             header.extend(["compute", "at equal I/O"]);
         }
@@ -229,7 +310,7 @@ impl Columns {
         header
     }
 
-    fn cells(self, row: &Row, vms: String) -> Vec<Cell> {
+    fn texts(self, row: &Row, vms: String) -> Vec<String> {
         let optional =
             |value: Option<f64>, show: &dyn Fn(f64) -> String| value.map_or("-".to_owned(), show);
         let mut cells = vec![
@@ -243,6 +324,11 @@ impl Columns {
             row.vs_bound
                 .map_or("-".to_owned(), |s| format!("{:.2}", s.median)),
         ];
+        if self.lost {
+            cells.push(optional(row.io_time.as_ref().map(lost), &|v| {
+                format!("{:.1} %", v * 100.0)
+            }));
+        }
         if self.compute {
             let centre =
                 |r: Option<Ratio>| r.map_or("-".to_owned(), |r| format!("{:.3}", r.centre));
@@ -257,12 +343,21 @@ impl Columns {
                 optional(row.wakeups_per_s, &|v| format!("{v:.0}")),
             ]);
         }
-        cells.into_iter().map(Cell::new).collect()
+        cells
     }
 }
 
+/// The share of time lost to vCPUs that were off.
+fn lost(shares: &[f64; TaskState::ALL.len()]) -> f64 {
+    let with_state = TaskState::ALL.into_iter().zip(shares);
+    with_state
+        .filter(|(state, _)| state.is_off())
+        .map(|(_, share)| share)
+        .sum()
+}
+
 /// A table with lines around the header and at the end only.
-fn new_table() -> Table {
+pub(crate) fn new_table() -> Table {
     let mut table = Table::new();
     table.load_preset(UTF8_HORIZONTAL_ONLY);
     for between_rows in [
@@ -349,7 +444,7 @@ fn legend(out: &mut String, result: &RunResult, analysis: &Analysis) {
 }
 
 /// `1234 [1200..1290]`.
-fn spread(s: &Summary) -> String {
+pub(crate) fn spread(s: &Summary) -> String {
     if s.n < 2 {
         return rate(s.median);
     }
@@ -366,7 +461,7 @@ fn rate(value: f64) -> String {
 }
 
 /// `1.38 [1.30..1.45]`.
-fn ratio(r: &Ratio) -> String {
+pub(crate) fn ratio(r: &Ratio) -> String {
     match r.interval {
         Some((low, high)) => format!("{:.2} [{low:.2}..{high:.2}]", r.centre),
         None => format!("{:.2}", r.centre),

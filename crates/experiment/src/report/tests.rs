@@ -26,7 +26,7 @@ fn a_result_of_another_format_is_named_as_such() {
     let json = fixture()
         .to_json()
         .unwrap()
-        .replacen("\"format\": 1", "\"format\": 99", 1);
+        .replacen("\"format\": 2", "\"format\": 99", 1);
     let error = RunResult::parse(&json, Path::new("x.json")).unwrap_err();
     assert!(
         matches!(error, ResultError::Version { found: 99, .. }),
@@ -35,4 +35,43 @@ fn a_result_of_another_format_is_named_as_such() {
     assert!(error.to_string().contains("x.json"), "{error}");
     let error = RunResult::parse("{\"format\": 1}", Path::new("x.json")).unwrap_err();
     assert!(error.to_string().starts_with("x.json:1"), "{error}");
+}
+
+/// A file of the version before: what it lacks is absent, not zero or wrong.
+#[test]
+fn the_format_before_is_still_read() {
+    let json = include_str!("../../testdata/format1.json");
+    let result = RunResult::parse(json, Path::new("x.json")).unwrap();
+    assert_eq!(result.format, 1);
+    assert!(
+        result
+            .phases
+            .iter()
+            .all(|p| p.io_time.is_none() && p.timeline.is_none())
+    );
+    assert!(
+        result
+            .phases
+            .iter()
+            .all(|p| p.is_alive() && p.machine.stolen.is_none())
+    );
+    let text = super::text(&result);
+    assert!(
+        text.contains("vanilla") && !text.contains("disturbed by"),
+        "{text}"
+    );
+    super::html::page(&result).unwrap();
+}
+
+/// One of the fields of a timeline is not what it should be.
+#[test]
+fn a_broken_timeline_is_named_with_its_line() {
+    let json = fixture()
+        .to_json()
+        .unwrap()
+        .replace("R0:1000000", "X0:1000000");
+    let error = RunResult::parse(&json, Path::new("x.json")).unwrap_err();
+    let source = std::error::Error::source(&error).unwrap().to_string();
+    assert!(error.to_string().starts_with("x.json:"), "{error}");
+    assert!(source.contains("`X0:1000000` is no stretch"), "{source}");
 }

@@ -18,9 +18,12 @@ fn quantiles_of_known_values() {
             n: 3,
             median: 5.0,
             min: 3.0,
-            max: 9.0
+            max: 9.0,
+            // Three values leave room for nothing narrower than themselves.
+            interval: Some((3.0, 9.0)),
         })
     );
+    assert_eq!(summarise(&[3.0, 9.0]).unwrap().interval, None);
 }
 
 #[test]
@@ -48,17 +51,73 @@ fn equal_ratios_have_a_point_interval_however_the_baseline_drifts() {
 }
 
 #[test]
-fn the_interval_of_a_known_sample_is_close_to_the_t_interval() {
-    // ln ratios 0.1, 0.2 .. 0.9 have mean 0.5 and standard error 0.0913; the
-    // bootstrap's is 0.0861 (it divides by n, not n - 1): 0.5 +- 1.96 * 0.0861.
+fn the_interval_of_a_known_sample_is_the_t_interval() {
+    // ln ratios 0.1, 0.2 .. 0.9: mean 0.5, standard error 0.0913, and Student's
+    // 97.5 % with 8 degrees of freedom is 2.306: 0.5 +- 0.2105.
     let pairs: Vec<(f64, f64)> = (1..=9)
         .map(|i| ((f64::from(i) / 10.0).exp(), 1.0))
         .collect();
     let ratio = paired_ratio(&pairs).unwrap();
     let (low, high) = ratio.interval.unwrap();
     assert!((ratio.centre.ln() - 0.5).abs() < 1e-12);
-    assert!((low.ln() - 0.331).abs() < 0.02, "{}", low.ln());
-    assert!((high.ln() - 0.669).abs() < 0.02, "{}", high.ln());
+    assert!((low.ln() - 0.2895).abs() < 0.001, "{}", low.ln());
+    assert!((high.ln() - 0.7105).abs() < 0.001, "{}", high.ln());
+    // The bootstrap alone says nearly the same, but cannot leave the values.
+    let logs: Vec<f64> = pairs.iter().map(|pair| pair.0.ln()).collect();
+    let (low, high) = interval(&logs, mean).unwrap();
+    assert!(
+        (low - 0.29).abs() < 0.03 && (high - 0.71).abs() < 0.03,
+        "{low} {high}"
+    );
+}
+
+#[test]
+fn percentiles_move_outwards_with_few_values() {
+    // normal_cdf(-sqrt(5/4) * 2.776) = normal_cdf(-3.104) = 0.00095
+    assert!((bootstrap::tail(5).unwrap() - 0.000_955).abs() < 0.000_01);
+    // normal_cdf(-sqrt(9/8) * 2.306) = normal_cdf(-2.446) = 0.00722
+    assert!((bootstrap::tail(9).unwrap() - 0.007_22).abs() < 0.000_05);
+    assert!((bootstrap::tail(100_000).unwrap() - 0.025).abs() < 0.000_01);
+    assert_eq!(bootstrap::tail(2), None);
+}
+
+/// Normal errors around a known centre: how often does the interval of a ratio
+/// contain it?
+#[test]
+fn intervals_cover_what_they_promise() {
+    const RUNS: usize = 200;
+    let mut random = bootstrap::SplitMix(1);
+    let mut normal = || {
+        // Box and Muller.
+        let mut unit = || (random.next() >> 11) as f64 / (1u64 << 53) as f64;
+        let (u, v) = (1.0 - unit(), unit());
+        (-2.0 * u.ln()).sqrt() * (2.0 * std::f64::consts::PI * v).cos()
+    };
+    let covered = (0..RUNS)
+        .filter(|_| {
+            let pairs: Vec<(f64, f64)> = (0..5).map(|_| (normal().exp(), 1.0)).collect();
+            let (low, high) = paired_ratio(&pairs).unwrap().interval.unwrap();
+            low <= 1.0 && 1.0 <= high
+        })
+        .count();
+    // 95 % of 200, give or take two standard deviations of that count.
+    assert!(covered >= 184, "{covered} of {RUNS}");
+}
+
+#[test]
+fn two_runs_are_compared_without_pairing() {
+    // Geometric means 2 and 6; the order within a run does not matter.
+    let (a, b) = ([1.0, 2.0, 4.0], [12.0, 3.0, 6.0]);
+    let ratio = independent_ratio(&a, &b).unwrap();
+    assert!((ratio.centre - 3.0).abs() < 1e-12);
+    let (low, high) = ratio.interval.unwrap();
+    // Both spread by ln 2, so the standard error is ln 2 * sqrt(2/3), with 4
+    // degrees of freedom: a factor of exp(2.7764 * 0.5660) = 4.813.
+    assert!((low - 3.0 / 4.813).abs() < 0.01 && (high - 3.0 * 4.813).abs() < 0.05);
+    let inverse = independent_ratio(&b, &a).unwrap();
+    assert!((inverse.centre * ratio.centre - 1.0).abs() < 1e-12);
+    assert_eq!(independent_ratio(&a, &[0.0]), None);
+    assert_eq!(ratio.verdict(), Verdict::TooFew);
 }
 
 #[test]
@@ -92,16 +151,22 @@ fn drift_is_relative_to_the_first() {
 }
 
 proptest! {
+    // Each case draws ten thousand resamples, twice.
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
     #[test]
-    fn an_interval_lies_within_the_values_and_around_the_centre(
-        ratios in proptest::collection::vec(0.01f64..100.0, 3..20)
+    fn an_interval_contains_its_centre_and_a_bootstrap_no_more_than_its_values(
+        ratios in proptest::collection::vec(0.01f64..100.0, 3..12)
     ) {
         let pairs: Vec<(f64, f64)> = ratios.iter().map(|r| (*r, 1.0)).collect();
         let ratio = paired_ratio(&pairs).unwrap();
         let (low, high) = ratio.interval.unwrap();
         let min = ratios.iter().copied().fold(f64::MAX, f64::min);
         let max = ratios.iter().copied().fold(0.0, f64::max);
-        prop_assert!(min * 0.999_999 <= low && high <= max * 1.000_001);
+        let logs: Vec<f64> = ratios.iter().map(|ratio| ratio.ln()).collect();
+        let (least, most) = interval(&logs, mean).unwrap();
+        prop_assert!(min.ln() <= least + 1e-9 && most <= max.ln() + 1e-9);
+        prop_assert!(low.ln() <= least + 1e-9 && most <= high.ln() + 1e-9);
         prop_assert!(low <= ratio.centre * 1.000_001 && ratio.centre <= high * 1.000_001);
         prop_assert_eq!(paired_ratio(&pairs).unwrap(), ratio);
     }

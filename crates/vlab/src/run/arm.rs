@@ -13,6 +13,7 @@ use units::Time;
 use super::daemon::Daemon;
 use super::daemon::Options;
 use super::daemon::Reading;
+use super::decisions::Decision;
 use super::interrupt::Interrupt;
 use super::process::Process;
 
@@ -34,6 +35,8 @@ pub(super) struct Setting<'a> {
     pub(super) vmigrater: &'a Path,
     /// A directory of ours.
     pub(super) scratch: &'a Path,
+    /// Shall the daemon say each of its decisions?
+    pub(super) decisions: bool,
 }
 
 /// Gives the I/O threads the priority that the arm asks for. Before anything is
@@ -94,6 +97,7 @@ impl Running {
             config: None,
             steal_map_id,
             scratch: context.scratch,
+            decisions: context.decisions,
         };
         let daemon = |options: Options<'_>| {
             Ok(Self::Daemon(
@@ -156,6 +160,14 @@ impl Running {
                 Ok(None)
             }
             Self::Nothing | Self::Daemon(_, None) => Ok(None),
+        }
+    }
+
+    /// What it has decided so far, if it says so.
+    pub(super) fn decisions(&self) -> Vec<Decision> {
+        match self {
+            Self::Daemon(daemon, _) => daemon.decisions(),
+            Self::Nothing | Self::Command(_) => Vec::new(),
         }
     }
 

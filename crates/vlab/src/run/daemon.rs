@@ -17,6 +17,8 @@ use serde::Deserialize;
 use units::Ns;
 use units::Time;
 
+use super::decisions;
+use super::decisions::Decision;
 use super::interrupt::Interrupt;
 use super::process::Process;
 use crate::load::now;
@@ -68,6 +70,8 @@ pub(super) struct Options<'a> {
     pub(super) steal_map_id: u32,
     /// Where its socket, journal and configuration go.
     pub(super) scratch: &'a Path,
+    /// Say each decision, see [`Daemon::decisions`].
+    pub(super) decisions: bool,
 }
 
 /// The running daemon.
@@ -95,6 +99,9 @@ impl Daemon {
             format!("--journal={}", dir.join("journal").display()),
             format!("--steal-map-id={}", options.steal_map_id),
         ];
+        if options.decisions {
+            arguments.push("--log-level=trace".to_owned());
+        }
         if options.dry_run {
             arguments.push("--dry-run".to_owned());
         }
@@ -161,6 +168,12 @@ impl Daemon {
         let mut text = String::new();
         stream.read_to_string(&mut text)?;
         serde_json::from_str(&text).context("the daemon's report is not of the expected shape")
+    }
+
+    /// The moves that it has logged so far; none without
+    /// [`Options::decisions`].
+    pub(super) fn decisions(&self) -> Vec<Decision> {
+        decisions::parse(&self.process.messages())
     }
 
     /// Ends it and checks that it ended well.

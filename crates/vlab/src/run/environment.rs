@@ -37,8 +37,31 @@ pub(super) fn describe(
         cpu_model: cpu_model(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default()),
         cpus: freezer::online_cpus().map_or(0, |cpus| cpus.len()),
         load_average: load_average(&fs::read_to_string("/proc/loadavg").unwrap_or_default()),
+        // Nothing is emulated here.
+        dilation: Some(1.0),
+        hypervisor: hypervisor(
+            &fs::read_to_string(
+                "/sys/devices/system/clocksource/clocksource0/available_clocksource",
+            )
+            .unwrap_or_default(),
+            &fs::read_to_string("/proc/cpuinfo").unwrap_or_default(),
+        ),
         disk,
         tools,
+    }
+}
+
+/// A hypervisor offers its clock to its guests, which names it; one that does not
+/// still sets the CPU's flag.
+fn hypervisor(clocks: &str, cpuinfo: &str) -> String {
+    let named = [("kvm-clock", "KVM"), ("hyperv", "Hyper-V"), ("xen", "Xen")];
+    let by_clock = named.iter().find(|(clock, _)| clocks.contains(clock));
+    let flags = cpuinfo.lines().find(|line| line.starts_with("flags"));
+    let is_guest = flags.is_some_and(|flags| flags.split_whitespace().any(|f| f == "hypervisor"));
+    match by_clock {
+        Some((_, name)) => (*name).to_owned(),
+        None if is_guest => "some hypervisor".to_owned(),
+        None => String::new(),
     }
 }
 
@@ -90,6 +113,14 @@ mod tests {
         );
         assert_eq!(preemption(version, ""), "PREEMPT_DYNAMIC");
         assert_eq!(preemption("#1 SMP Mon", ""), "no PREEMPT");
+    }
+
+    #[test]
+    fn the_hypervisor_is_named_by_its_clock() {
+        let guest = "processor: 0\nflags\t: fpu hypervisor lahf_lm\n";
+        assert_eq!(hypervisor("kvm-clock tsc\n", guest), "KVM");
+        assert_eq!(hypervisor("tsc hpet\n", guest), "some hypervisor");
+        assert_eq!(hypervisor("tsc hpet\n", "flags: fpu\n"), "");
     }
 
     #[test]

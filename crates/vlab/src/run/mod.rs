@@ -4,20 +4,24 @@
 //! # Layout
 //! `narrow` what the command line makes of a scenario; `schedule` which phase
 //! after which; `phase` one phase; `arm` what an arm does to it; `daemon` the
-//! daemon as a child; `io_load` the loads as children; `process` children that
-//! cannot survive us; `interrupt` Ctrl-C; `progress` how far it is; `disk` where
-//! requests complete; `environment` where all this happens.
+//! daemon as a child; `decisions` what that logs; `io_load` the loads as children;
+//! `record` what their threads do; `process` children that cannot survive us;
+//! `interrupt` Ctrl-C; `progress` how far it is; `disk` where requests complete;
+//! `environment` where all this happens; `machine` what else went on there.
 
 mod arm;
 mod daemon;
+mod decisions;
 mod disk;
 mod environment;
 mod interrupt;
 mod io_load;
+mod machine;
 mod narrow;
 mod phase;
 mod process;
 mod progress;
+mod record;
 mod schedule;
 
 use std::path::Path;
@@ -111,6 +115,25 @@ pub struct RunArgs {
     /// A directory on the disk to be read; the data is removed afterwards.
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub dir: PathBuf,
+    /// So much of each arm's first round is kept in detail, for the timeline of
+    /// `vlab report --html` and for `vlab trace`: such as 250ms; 0s keeps none.
+    #[arg(long, value_name = "DURATION", default_value = "250ms", value_parser = timeline)]
+    pub timeline: Ns,
+    /// Do not record what the I/O threads do: no timeline, no decomposition of
+    /// their time. Each context switch is some 50 ns faster then.
+    #[arg(long, conflicts_with = "timeline")]
+    pub no_record: bool,
+}
+
+/// The longest timeline: a result file stays readable, and so does the picture.
+const LONGEST_TIMELINE: Ns = Ns::from_secs(5);
+
+fn timeline(text: &str) -> Result<Ns, String> {
+    humantime::parse_duration(text)
+        .ok()
+        .map(Ns::from)
+        .filter(|length| *length <= LONGEST_TIMELINE)
+        .ok_or_else(|| format!("expected a duration from 0s to {LONGEST_TIMELINE}, such as 250ms"))
 }
 
 /// Runs it and returns the report's text.
@@ -170,6 +193,11 @@ pub fn run(args: &RunArgs) -> anyhow::Result<String> {
         vmigrater: &vmigrater,
         started: now(),
         lead: None,
+        record: record::Options {
+            on: !args.no_record,
+            timeline: args.timeline,
+        },
+        warnings: Vec::new(),
     };
     let steps = schedule::steps(&scenario);
     let progress = Progress::new(steps.len() as u64);
@@ -191,10 +219,14 @@ pub fn run(args: &RunArgs) -> anyhow::Result<String> {
                 Err(error) => return Err(error.context(what)),
             }
         };
+        for dead in phase.liveness.iter().filter(|one| !one.alive) {
+            warnings.push(format!("{what}: no progress: {}", dead.who));
+        }
         phases.push(phase);
         progress.step();
     }
     progress.finish();
+    warnings.append(&mut bench.warnings);
     let result = RunResult {
         format: FORMAT,
         backend: args.backend.name().to_owned(),

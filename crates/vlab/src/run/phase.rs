@@ -5,6 +5,8 @@ use std::path::Path;
 
 use anyhow::Context;
 use experiment::result::Host;
+use experiment::result::Io;
+use experiment::result::Liveness;
 use experiment::result::Phase;
 use experiment::scenario::ArmKind;
 use experiment::scenario::Scenario;
@@ -27,6 +29,9 @@ use super::interrupt::Interrupt;
 use super::io_load::ComputeLoad;
 use super::io_load::DataFiles;
 use super::io_load::IoLoad;
+use super::machine::Snapshot;
+use super::record;
+use super::record::Recorder;
 use super::schedule;
 use super::schedule::Step;
 use crate::load::Window;
@@ -55,6 +60,10 @@ pub(super) struct Bench<'a> {
     pub(super) started: Time,
     /// How long the first gap waits for an arm's program to get ready.
     pub(super) lead: Option<Ns>,
+    /// What is recorded of the I/O threads.
+    pub(super) record: record::Options,
+    /// What a reader must know.
+    pub(super) warnings: Vec<String>,
 }
 
 /// The plan for a number of VMs; the first gaps come later by `lead`.
@@ -101,12 +110,14 @@ impl Bench<'_> {
             Some(load) => IoLoad::start(load, &self.files, self.scratch, self.interrupt)?,
             None => IoLoad::Idle,
         };
+        let detail = self.record.detail(step.arm.is_some(), step.round);
+        let recorder = self.recorder(io.tids(), step.vms_per_pcpu)?;
         // The freezer last, so that an error or Ctrl-C gives the CPUs back before
         // it waits for children to end.
         let (mut running, mut freezer, warm_from) = match step.arm {
             Some(arm) => {
                 set_priorities(&arm.kind, io.tids())?;
-                self.share(step, &io)?
+                self.share(step, &io, detail.is_some())?
             }
             None => {
                 if step.fifo {
@@ -118,6 +129,10 @@ impl Bench<'_> {
         self.interrupt
             .sleep_until(warm_from + self.warmup(step.vms_per_pcpu))?;
         running.window_opens()?;
+        let machine = Snapshot::take();
+        if let Some(recorder) = &recorder {
+            recorder.start();
+        }
 
         let is_disk = step.load.is_some_and(|load| schedule::on_disk(&load.kind));
         let disk = self.disk.as_ref().filter(|_| is_disk);
@@ -131,13 +146,20 @@ impl Bench<'_> {
         if let Some(freezer) = &mut freezer {
             freezer.stop();
         }
+        let recorder = recorder.map(Recorder::stop);
+        let machine = machine.until_now();
 
         let daemon = running.window_closed(window.to)?;
+        let decisions = running.decisions();
         running.end(self.interrupt)?;
         let host = freezer.as_ref().map_or_else(
             || always_on(&self.cpus),
             |freezer| host(freezer, window, &self.cpus),
         )?;
+        let recorded = recorder.map(|recorder| {
+            let log = freezer.as_ref().map_or(Vec::new(), Freezer::log);
+            recorder.read(&log, window, &self.cpus, detail, &decisions)
+        });
         drop(freezer);
         let io = io.finish(window, self.interrupt)?;
         let compute_per_s =
@@ -150,6 +172,15 @@ impl Bench<'_> {
                 .collect(),
             _ => Vec::new(),
         };
+        let (io_time, timeline) = match recorded {
+            None => (None, None),
+            Some(Ok(recorded)) => (Some(recorded.io_time), recorded.timeline),
+            Some(Err(full)) => {
+                self.warn(full.to_string());
+                (None, None)
+            }
+        };
+        let liveness = liveness(io.as_ref(), &compute_per_s, &self.cpus);
         Ok(Phase {
             load: step.load.map_or(String::new(), |load| load.name.clone()),
             arm: step.name.to_owned(),
@@ -162,7 +193,39 @@ impl Bench<'_> {
             host,
             completions,
             daemon,
+            liveness,
+            machine,
+            io_time,
+            timeline,
         })
+    }
+
+    /// A recorder of the I/O threads, unless there are none, nobody wants one, or
+    /// this kernel cannot.
+    fn recorder(&mut self, tids: &[u32], vms: u32) -> anyhow::Result<Option<Recorder>> {
+        if tids.is_empty() || !self.record.on {
+            return Ok(None);
+        }
+        // Generously: the log must also hold what is recorded until it is stopped.
+        let length = self.scenario.measure.window + self.scenario.sharing.slice * u64::from(vms);
+        match Recorder::load(tids, length) {
+            Ok(recorder) => Ok(Some(recorder)),
+            Err(error) => {
+                self.warn(format!(
+                    "no time of I/O threads and no timeline: {:#}",
+                    anyhow::Error::from(error)
+                ));
+                self.record.on = false;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Once is enough.
+    fn warn(&mut self, warning: String) {
+        if !self.warnings.contains(&warning) {
+            self.warnings.push(warning);
+        }
     }
 
     /// How long a phase with so many VMs warms up.
@@ -185,6 +248,7 @@ impl Bench<'_> {
         &mut self,
         step: &Step<'_>,
         io: &IoLoad,
+        decisions: bool,
     ) -> anyhow::Result<(Running, Option<Freezer>, Time)> {
         let Some(arm) = step.arm else {
             return Ok((Running::Nothing, None, now()));
@@ -205,6 +269,7 @@ impl Bench<'_> {
         let setting = Setting {
             vmigrater: self.vmigrater,
             scratch: self.scratch,
+            decisions,
         };
         let running = Running::start(arm, io.tids(), map, setting, self.interrupt)?;
         let ready = now();
@@ -218,13 +283,23 @@ impl Bench<'_> {
     }
 }
 
+/// Did the loads make progress?
+fn liveness(io: Option<&Io>, compute_per_s: &[f64], cpus: &CpuSet) -> Vec<Liveness> {
+    let one = |who: String, per_s: f64| Liveness {
+        who,
+        alive: per_s > 0.0,
+        per_s,
+    };
+    let io = io.map(|io| one("I/O load".to_owned(), io.ops_per_s));
+    let compute = cpus.iter().zip(compute_per_s);
+    let compute = compute.map(|(cpu, per_s)| one(format!("compute on CPU {cpu}"), *per_s));
+    io.into_iter().chain(compute).collect()
+}
+
 /// What the freezer did in the window.
 fn host(freezer: &Freezer, window: Window, cpus: &CpuSet) -> anyhow::Result<Host> {
-    let dropped: u64 = freezer
-        .counters()
-        .iter()
-        .map(|counters| counters.dropped)
-        .sum();
+    let counters = freezer.counters();
+    let dropped: u64 = counters.iter().map(|counters| counters.dropped).sum();
     anyhow::ensure!(
         dropped == 0,
         "the freezer's log lost {dropped} gaps; use a shorter window"
@@ -241,6 +316,16 @@ fn host(freezer: &Freezer, window: Window, cpus: &CpuSet) -> anyhow::Result<Host
         on_share: cpus.iter().map(|cpu| share(trace.on_time(cpu))).collect(),
         union_share: share(trace.any_on_time(cpus)),
         slices: cpus.iter().map(|cpu| trace.gaps(cpu).len() as u64).sum(),
+        late_max: counters
+            .iter()
+            .map(|c| c.late_max)
+            .max()
+            .unwrap_or_default(),
+        overrun_max: counters
+            .iter()
+            .map(|c| c.overrun_max)
+            .max()
+            .unwrap_or_default(),
     })
 }
 
@@ -249,6 +334,6 @@ fn always_on(cpus: &CpuSet) -> anyhow::Result<Host> {
     Ok(Host {
         on_share: cpus.iter().map(|_| 1.0).collect(),
         union_share: 1.0,
-        slices: 0,
+        ..Host::default()
     })
 }

@@ -9,8 +9,8 @@
 use std::fs::File;
 use std::io;
 use std::io::Read;
-use std::io::Seek;
 use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::process::Child;
 use std::process::Command;
@@ -244,16 +244,22 @@ impl Process {
             .any(|stat| is_alive_in(&stat, group))
     }
 
+    /// What it has said on its standard error so far.
+    ///
+    /// By offset: the descriptor's position is shared with the child, which must
+    /// go on writing at the end.
+    pub(super) fn messages(&self) -> String {
+        let length = self.errors.metadata().map_or(0, |file| file.len());
+        let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
+        match self.errors.read_exact_at(&mut bytes, 0) {
+            Ok(()) => String::from_utf8_lossy(&bytes).into_owned(),
+            Err(_) => String::new(),
+        }
+    }
+
     /// The last line of its error messages, for ours.
     pub(super) fn last_words(&self) -> String {
-        let read = || -> io::Result<String> {
-            let mut errors = self.errors.try_clone()?;
-            errors.rewind()?;
-            let mut text = String::new();
-            errors.read_to_string(&mut text)?;
-            Ok(text)
-        };
-        let text = read().unwrap_or_default();
+        let text = self.messages();
         let last: Vec<&str> = text
             .lines()
             .filter(|line| !line.trim().is_empty())
