@@ -418,8 +418,10 @@ proptest! {
         }
     }
 
-    /// The same with outliers of any size, every fifth cycle of the new pattern:
-    /// the worst case is bounded.
+    /// The same with clear outliers every fifth cycle of the new pattern: the worst
+    /// case is bounded by ten cycles. One at the very edge of the tolerance can be
+    /// taken into the new pattern first and fall out of it later, which costs up
+    /// to three cycles more.
     #[test]
     fn load_changes_with_outliers_are_over_within_ten_cycles(
         before in 2 * MS..60 * MS, after in 2 * MS..60 * MS, jitter in 0u64..=90,
@@ -428,6 +430,8 @@ proptest! {
     ) {
         let distance = before.abs_diff(after);
         prop_assume!(distance * 2 > before.max(after));
+        let clear = outliers.iter().all(|odd| odd.abs_diff(after) * 100 > after * 35);
+        let soonest = if clear { 9 } else { 12 };
         let mut estimator = fed([]);
         for length in jittered(before, jitter, &noise) {
             estimator.observe(Ns(length), ms(11));
@@ -435,7 +439,7 @@ proptest! {
         for (cycle, length) in jittered(after, jitter, &noise).into_iter().enumerate() {
             let odd = outliers[cycle / 5];
             estimator.observe(Ns(if cycle % 5 == at { odd } else { length }), ms(11));
-            if cycle >= 9 {
+            if cycle >= soonest {
                 let slice = estimator.slice();
                 prop_assert!(
                     slice.is_some_and(|slice| slice.value.abs_diff(Ns(after)).0

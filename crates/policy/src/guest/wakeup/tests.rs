@@ -96,6 +96,7 @@ fn fifo_comes_only_after_the_slice_did_not_help() {
 fn a_lever_that_takes_most_of_the_wait_away_is_kept() {
     let settings = Settings {
         trial: 16,
+        hold: 100,
         ..short()
     };
     // One window in eight has a long wait in it, as after a gap.
