@@ -5,17 +5,26 @@
 
 use std::env;
 
+/// Header and the shim that gives its functions symbols.
+const HEADERS: [(&str, &str); 2] = [
+    ("include/iobound.h", "src/guest/iobound/shim.c"),
+    ("include/credit.h", "src/host/credit/shim.c"),
+];
+
 fn main() {
-    println!("cargo::rerun-if-changed=include/iobound.h");
-    println!("cargo::rerun-if-changed=src/guest/iobound/shim.c");
+    let mut build = cc::Build::new();
+    for (header, shim) in HEADERS {
+        println!("cargo::rerun-if-changed={header}");
+        println!("cargo::rerun-if-changed={shim}");
+        build.file(shim);
+    }
     if let Ok(root) = env::var("CARGO_MANIFEST_DIR") {
         println!("cargo::metadata=include={root}/include");
     }
-    cc::Build::new()
-        .file("src/guest/iobound/shim.c")
+    build
         .include("include")
         .warnings(true)
         .extra_warnings(true)
         .warnings_into_errors(true)
-        .compile("policy_iobound");
+        .compile("policy_headers");
 }

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The C side (`include/credit.h` through `shim.c`): scalars in, scalars out, no
+//! state. What each function does is documented there.
+
+// SAFETY: the signatures are those of shim.c; the functions take integers by
+// value, touch no memory and accept every value.
+unsafe extern "C" {
+    pub(crate) safe fn policy_credit_add(credit: i64, ns: u64) -> i64;
+    pub(crate) safe fn policy_credit_burn(credit: i64, ns: u64) -> i64;
+    // Only other functions of the header use it, and the tests.
+    #[cfg(test)]
+    pub(crate) safe fn policy_credit_mul_div(a: u64, b: u64, c: u64) -> u64;
+    pub(crate) safe fn policy_credit1_priority(
+        credit: i64,
+        boosted: u32,
+        zero_is_under: u32,
+    ) -> u32;
+    pub(crate) safe fn policy_credit1_share(pool_ns: u64, weight: u32, weight_sum: u64) -> u64;
+    pub(crate) safe fn policy_credit1_refill(credit: i64, share_ns: u64, limit_ns: u64) -> i64;
+    pub(crate) safe fn policy_credit1_wakes_boosted(
+        credit: i64,
+        by_io: u32,
+        needs_under: u32,
+        zero_is_under: u32,
+    ) -> u32;
+    pub(crate) safe fn policy_credit1_preempts(waking: u32, running: u32) -> u32;
+    pub(crate) safe fn policy_credit1_slice(priority: u32, slice_ns: u64, boost_ns: u64) -> u64;
+    pub(crate) safe fn policy_credit1_capped(
+        used_ns: u64,
+        cap_permille: u32,
+        period_ns: u64,
+    ) -> u32;
+    pub(crate) safe fn policy_credit2_cost(ran_ns: u64, weight: u32, reference: u32) -> u64;
+    pub(crate) safe fn policy_credit2_lasts(credit: i64, weight: u32, reference: u32) -> u64;
+    pub(crate) safe fn policy_credit2_preempts(waking: i64, running: i64) -> u32;
+    pub(crate) safe fn policy_credit2_reset_due(next: i64, at_zero: u32) -> u32;
+    pub(crate) safe fn policy_credit2_reset(credit: i64, default_ns: u64, adds: u32) -> i64;
+    pub(crate) safe fn policy_isacs_ema(interval_ns: u64, ema_ns: u64, first: u32) -> u64;
+    pub(crate) safe fn policy_isacs_interval_counts(interval_ns: u64, cutoff_ns: u64) -> u32;
+    pub(crate) safe fn policy_isacs_strength(events: u64, ema_ns: u64, limit_ns: u64) -> u64;
+    pub(crate) safe fn policy_isacs_ivcredit(
+        strength_ns: u64,
+        consumed_ns: u64,
+        sum_ns: u64,
+        product: u64,
+    ) -> u64;
+    pub(crate) safe fn policy_isacs_joins_boost(
+        sum_ivcredit: u64,
+        nr_io: u32,
+        ivcredit: u64,
+        unit_ns: u64,
+    ) -> u32;
+    pub(crate) safe fn policy_isacs_cvcredit(
+        sum_ivcredit: u64,
+        group: u32,
+        consumed_ns: u64,
+        default_ns: u64,
+    ) -> u64;
+    pub(crate) safe fn policy_isacs_credit(default_ns: u64, ivcredit: u64) -> i64;
+    pub(crate) safe fn policy_isacs_spent(credit: i64, endcredit: i64, strictly_below: u32) -> u32;
+    pub(crate) safe fn policy_isacs_boost_over(cvcredit: i64, strictly_below: u32) -> u32;
+}
