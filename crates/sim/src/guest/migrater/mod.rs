@@ -52,6 +52,8 @@ pub struct DaemonCounts {
     pub soon_active: u64,
     /// Moves to a completion vCPU.
     pub completion: u64,
+    /// Moves away from a vCPU that several tasks share (V20).
+    pub spread: u64,
     /// Orders that could not be carried out: the task was current on a vCPU that
     /// is away.
     pub failed: u64,
@@ -69,7 +71,7 @@ impl DaemonCounts {
     /// N_migrate of equation (2).
     #[must_use]
     pub const fn n_migrate(&self) -> u64 {
-        self.push + self.pull + self.soon_active + self.completion
+        self.push + self.pull + self.soon_active + self.completion + self.spread
     }
 }
 
@@ -241,6 +243,7 @@ impl Guest {
             Why::Pull => counts.pull += 1,
             Why::SoonActive => counts.soon_active += 1,
             Why::Completion => counts.completion += 1,
+            Why::Spread => counts.spread += 1,
         }
     }
 }
