@@ -3,6 +3,7 @@
 //!
 //! * [`run`]: `vlab run`, a scenario measured from start to end.
 //! * [`report`]: `vlab report` and `vlab compare`; [`trace`]: `vlab trace`.
+//! * [`sim`]: `vlab sim`, the same scenario simulated.
 //! * [`load`]: `vlab load`, loads that record every step.
 //! * [`freeze`]: `vlab freeze`, the freezer by hand.
 //! * [`vm`]: virtual machines with stock kernels, for tests.
@@ -13,4 +14,5 @@ pub mod report;
 pub mod run;
 mod scratch;
 pub mod trace;
+pub mod sim;
 pub mod vm;

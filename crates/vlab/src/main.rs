@@ -15,6 +15,8 @@ use vlab::run::Interrupted;
 use vlab::run::RunArgs;
 use vlab::run::Unusable;
 use vlab::trace::TraceArgs;
+use vlab::sim::SimArgs;
+use vlab::sim::reproduce::ReproduceArgs;
 
 /// Everything went well.
 const OK: u8 = 0;
@@ -48,6 +50,8 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(RunArgs),
+    Sim(SimArgs),
+    Reproduce(ReproduceArgs),
     Freeze(vlab::freeze::Args),
     Report(ReportArgs),
     Compare(CompareArgs),
@@ -82,6 +86,8 @@ fn main() -> ExitCode {
 fn dispatch(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Run(args) => print!("{}", vlab::run::run(&args)?),
+        Command::Reproduce(args) => print!("{}", vlab::sim::reproduce::run(&args)?),
+        Command::Sim(args) => print!("{}", vlab::sim::run(&args)?),
         Command::Freeze(args) => vlab::freeze::run(args)?,
         Command::Report(args) => print!("{}", vlab::report::report(&args)?),
         Command::Compare(args) => print!("{}", vlab::report::compare(&args)?),

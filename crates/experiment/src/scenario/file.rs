@@ -23,10 +23,13 @@ pub(super) struct File {
     pub(super) measure: Measure,
     #[serde(default)]
     pub(super) compute: Compute,
+    pub(super) sim: Option<Sim>,
     #[serde(rename = "load", default)]
     pub(super) loads: Vec<Load>,
     #[serde(rename = "arm", default)]
     pub(super) arms: Vec<Arm>,
+    #[serde(default)]
+    pub(super) measured: Vec<Measured>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -74,6 +77,7 @@ pub(super) struct Load {
     pub(super) threads: Option<Spanned<i64>>,
     pub(super) cpu: Option<Spanned<String>>,
     pub(super) arrivals: Option<Spanned<Vec<Arrival>>>,
+    pub(super) profile: Option<Spanned<String>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -93,6 +97,33 @@ pub(super) struct Arm {
     pub(super) without: Option<Spanned<Vec<Spanned<String>>>>,
     pub(super) config: Option<Spanned<String>>,
     pub(super) command: Option<Spanned<Vec<String>>>,
+    pub(super) policy: Option<Spanned<String>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Sim {
+    pub(super) host: Option<Spanned<String>>,
+    pub(super) others: Option<Spanned<String>>,
+    pub(super) platform: Option<Spanned<String>>,
+    pub(super) seed: Option<Spanned<i64>>,
+    pub(super) threads_per_core: Option<Spanned<i64>>,
+    pub(super) completion_vcpu: Option<Spanned<i64>>,
+    pub(super) submit: Option<Spanned<String>>,
+    pub(super) process: Option<Spanned<String>>,
+    pub(super) disk_latency: Option<Spanned<String>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Measured {
+    pub(super) load: Spanned<String>,
+    pub(super) arm: Spanned<String>,
+    pub(super) vms_per_pcpu: Spanned<i64>,
+    pub(super) ops_per_s: Spanned<f64>,
+    pub(super) low: Option<Spanned<f64>>,
+    pub(super) high: Option<Spanned<f64>>,
+    pub(super) source: Spanned<String>,
 }
 
 /// Parses a file's text.

@@ -8,6 +8,7 @@
 mod error;
 mod file;
 mod part;
+mod sim;
 mod validate;
 
 #[cfg(test)]
@@ -21,6 +22,9 @@ use units::Ns;
 
 pub use error::ScenarioError;
 pub use part::Part;
+pub use sim::Measured;
+pub use sim::Others;
+pub use sim::SimSpec;
 
 /// A validated experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -41,6 +45,12 @@ pub struct Scenario {
     pub loads: Vec<Load>,
     /// What is compared.
     pub arms: Vec<Arm>,
+    /// For the simulator alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sim: Option<SimSpec>,
+    /// Figures measured elsewhere, to be shown beside simulated ones.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub measured: Vec<Measured>,
 }
 
 /// The VM under test.
@@ -138,6 +148,12 @@ pub enum LoadKind {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         arrivals: Vec<Arrival>,
     },
+    /// An application as a profile of the simulator describes it; no other
+    /// backend has it.
+    Profile {
+        /// The profile's name.
+        profile: String,
+    },
     /// No I/O at all: what does the daemon cost then?
     Idle,
 }
@@ -161,7 +177,7 @@ impl LoadKind {
     pub fn arrivals(&self) -> &[Arrival] {
         match self {
             Self::Pulse { arrivals, .. } => arrivals,
-            Self::Disk { .. } | Self::Fsync { .. } | Self::Idle => &[],
+            Self::Disk { .. } | Self::Fsync { .. } | Self::Profile { .. } | Self::Idle => &[],
         }
     }
 }
@@ -225,6 +241,12 @@ pub enum ArmKind {
     Xballoon {
         /// Text of its configuration file.
         config: Option<String>,
+    },
+    /// Another host policy than the scenario's, by its name in the simulator; the
+    /// guest does nothing. No other backend has it.
+    Host {
+        /// The policy.
+        policy: String,
     },
     /// Any command: another scheduler, a script that sets priorities.
     ///

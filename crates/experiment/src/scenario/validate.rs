@@ -3,6 +3,7 @@
 
 mod arm;
 mod load;
+mod sim;
 mod value;
 
 use units::Ns;
@@ -97,6 +98,15 @@ pub(super) fn validate(raw: file::File, at: &Locator<'_>) -> Result<Scenario, Sc
         ));
     }
 
+    let sim = raw
+        .sim
+        .map(|raw| sim::sim(raw, topology.cpus, at))
+        .transpose()?;
+    let mut measured = Vec::new();
+    for (index, raw) in raw.measured.into_iter().enumerate() {
+        measured.push(sim::measured(raw, index, &loads, &arms, at)?);
+    }
+
     Ok(Scenario {
         name,
         title: raw.title.into_inner().trim().to_owned(),
@@ -106,6 +116,8 @@ pub(super) fn validate(raw: file::File, at: &Locator<'_>) -> Result<Scenario, Sc
         compute: Compute { threads_per_cpu },
         loads,
         arms,
+        sim,
+        measured,
     })
 }
 

@@ -48,6 +48,7 @@ pub(super) fn set_priorities(kind: &ArmKind, tids: &[u32]) -> anyhow::Result<()>
         ArmKind::Vanilla
         | ArmKind::Vmigrater { .. }
         | ArmKind::Xballoon { .. }
+        | ArmKind::Host { .. }
         | ArmKind::Command { .. } => Ok(()),
     }
 }
@@ -106,7 +107,9 @@ impl Running {
             ))
         };
         match &arm.kind {
-            ArmKind::Vanilla | ArmKind::Fifo | ArmKind::Nice => Ok(Self::Nothing),
+            ArmKind::Vanilla | ArmKind::Fifo | ArmKind::Nice | ArmKind::Host { .. } => {
+                Ok(Self::Nothing)
+            }
             ArmKind::Vmigrater {
                 dry_run,
                 profile,

@@ -109,6 +109,9 @@ impl IoLoad {
     ) -> anyhow::Result<Self> {
         match &load.kind {
             LoadKind::Idle => Ok(Self::Idle),
+            LoadKind::Profile { profile } => {
+                anyhow::bail!("the application {profile} exists in the simulator only")
+            }
             LoadKind::Pulse {
                 queue_depth,
                 device,

@@ -22,7 +22,7 @@ mod phase;
 mod process;
 mod progress;
 mod record;
-mod schedule;
+pub(crate) mod schedule;
 
 use std::path::Path;
 use std::path::PathBuf;
@@ -49,7 +49,7 @@ pub use self::interrupt::Interrupted;
 /// here.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct Unusable(String);
+pub struct Unusable(pub(crate) String);
 
 /// How often a phase that failed is measured again before the run gives up.
 const RETRIES: u32 = 1;

@@ -4,6 +4,8 @@
 use std::path::PathBuf;
 
 use anyhow::Context;
+use experiment::scenario::ArmKind;
+use experiment::scenario::LoadKind;
 use experiment::scenario::Scenario;
 use units::CpuSet;
 use units::Ns;
@@ -79,6 +81,21 @@ pub(super) fn scenario(mut scenario: Scenario, args: &RunArgs) -> anyhow::Result
             arm.rounds = arm.rounds.map(|n| (n * rounds).div_ceil(before).max(1));
         }
         scenario.measure.rounds = rounds;
+    }
+    // What only the simulator has must not look as if it had been measured.
+    for load in &scenario.loads {
+        ensure!(
+            !matches!(load.kind, LoadKind::Profile { .. }),
+            "load {}: applications exist in the simulator only; use `vlab sim`",
+            load.name
+        );
+    }
+    for arm in &scenario.arms {
+        ensure!(
+            !matches!(arm.kind, ArmKind::Host { .. }),
+            "arm {}: the freezer has no host policies; use `vlab sim`",
+            arm.name
+        );
     }
     if args.quick {
         scenario.measure.rounds = scenario.measure.rounds.min(QUICK_ROUNDS);

@@ -16,25 +16,25 @@ use experiment::scenario::Scenario;
 
 /// One phase to be measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Step<'a> {
+pub(crate) struct Step<'a> {
     /// The I/O load; `None` for compute only.
-    pub(super) load: Option<&'a Load>,
+    pub(crate) load: Option<&'a Load>,
     /// What is done; `None` for a baseline, where nothing is frozen either.
-    pub(super) arm: Option<&'a Arm>,
+    pub(crate) arm: Option<&'a Arm>,
     /// Its name in the result.
-    pub(super) name: &'a str,
+    pub(crate) name: &'a str,
     /// VMs per pCPU.
-    pub(super) vms_per_pcpu: u32,
+    pub(crate) vms_per_pcpu: u32,
     /// Round; for a baseline the number of rounds before it.
-    pub(super) round: u32,
+    pub(crate) round: u32,
     /// Are the I/O threads of a baseline `SCHED_FIFO`?
-    pub(super) fifo: bool,
+    pub(crate) fifo: bool,
     /// Compute beside it?
-    pub(super) compute: bool,
+    pub(crate) compute: bool,
 }
 
 /// All phases of a scenario, in order.
-pub(super) fn steps(scenario: &Scenario) -> Vec<Step<'_>> {
+pub(crate) fn steps(scenario: &Scenario) -> Vec<Step<'_>> {
     let compute = scenario.compute.threads_per_cpu > 0;
     let baseline = |name: &'static str, load, round| Step {
         load,
@@ -81,22 +81,22 @@ pub(super) fn steps(scenario: &Scenario) -> Vec<Step<'_>> {
 }
 
 /// Does any step start the daemon?
-pub(super) fn needs_daemon(scenario: &Scenario) -> bool {
+pub(crate) fn needs_daemon(scenario: &Scenario) -> bool {
     scenario.arms.iter().any(|arm| arm.kind.is_daemon())
 }
 
 /// Does any load use a disk?
-pub(super) fn needs_disk(scenario: &Scenario) -> bool {
+pub(crate) fn needs_disk(scenario: &Scenario) -> bool {
     scenario.loads.iter().any(|load| on_disk(&load.kind))
 }
 
 /// Does this load use a disk?
-pub(super) const fn on_disk(kind: &LoadKind) -> bool {
+pub(crate) const fn on_disk(kind: &LoadKind) -> bool {
     matches!(kind, LoadKind::Disk { .. } | LoadKind::Fsync { .. })
 }
 
 /// Does any load need fio?
-pub(super) fn needs_fio(scenario: &Scenario) -> bool {
+pub(crate) fn needs_fio(scenario: &Scenario) -> bool {
     scenario
         .loads
         .iter()

@@ -14,7 +14,7 @@ use super::value::integer;
 use super::value::quoted;
 use crate::result::BASELINES;
 
-const KINDS: &str = "\"vanilla\", \"fifo\", \"nice\", \"dry-run\", \"vmigrater\", \"published\", \"xballoon\" or \"command\"";
+const KINDS: &str = "\"vanilla\", \"fifo\", \"nice\", \"dry-run\", \"vmigrater\", \"published\", \"xballoon\", \"host\" or \"command\"";
 
 /// Checks one `[[arm]]`.
 pub(super) fn arm(raw: file::Arm, index: usize, at: &Locator<'_>) -> Result<Arm, ScenarioError> {
@@ -64,6 +64,12 @@ pub(super) fn arm(raw: file::Arm, index: usize, at: &Locator<'_>) -> Result<Arm,
         kind_name == "command",
         "write kind = \"command\" or no kind, or leave the command out",
     )?;
+    only(
+        span_of(&raw.policy),
+        "policy",
+        kind_name == "host",
+        "only arms of kind \"host\" name a host policy",
+    )?;
     let without = parts(raw.without, &field("without"), at)?;
     let profile = raw.profile.map(Spanned::into_inner);
     let config = raw.config.map(Spanned::into_inner);
@@ -81,6 +87,12 @@ pub(super) fn arm(raw: file::Arm, index: usize, at: &Locator<'_>) -> Result<Arm,
         "dry-run" => vmigrater(true, profile, config),
         "published" => vmigrater(false, Some("published".to_owned()), config),
         "xballoon" => ArmKind::Xballoon { config },
+        "host" => ArmKind::Host {
+            policy: match raw.policy {
+                Some(policy) => identifier(policy, &field("policy"), at)?,
+                None => name.clone(),
+            },
+        },
         "command" => command(raw.command, kind_span, &field("command"), at)?,
         other => {
             let expected = format!("write kind = {KINDS}");

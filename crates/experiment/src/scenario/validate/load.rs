@@ -51,13 +51,14 @@ pub(super) fn load(
         ],
         "fsync" => &["block_kib", "file_mib", "threads"],
         "pulse" => &["queue_depth", "device", "threads", "cpu", "arrivals"],
+        "profile" => &["profile"],
         "idle" => &[],
         other => {
             return Err(at.value(
                 raw.kind.span(),
                 field("kind"),
                 quoted(other),
-                "write \"disk\", \"fsync\", \"pulse\" or \"idle\"",
+                "write \"disk\", \"fsync\", \"pulse\", \"profile\" or \"idle\"",
             ));
         }
     };
@@ -72,6 +73,7 @@ pub(super) fn load(
         ("threads", raw.threads.as_ref().map(Spanned::span)),
         ("cpu", raw.cpu.as_ref().map(Spanned::span)),
         ("arrivals", raw.arrivals.as_ref().map(Spanned::span)),
+        ("profile", raw.profile.as_ref().map(Spanned::span)),
     ];
     for (key, span) in given {
         if let Some(span) = span
@@ -143,6 +145,13 @@ pub(super) fn load(
                 at,
             )?,
             arrivals: arrivals(raw.arrivals, threads()?, window, &field("arrivals"), at)?,
+        },
+        "profile" => LoadKind::Profile {
+            // Its own name, if nothing else is said.
+            profile: match raw.profile {
+                Some(profile) => identifier(profile, &field("profile"), at)?,
+                None => name.clone(),
+            },
         },
         _ => LoadKind::Idle,
     };

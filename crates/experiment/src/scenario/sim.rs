@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What only the simulator needs to be told: on a real machine it is there.
+
+use serde::Deserialize;
+use serde::Serialize;
+use units::Ns;
+
+/// The `[sim]` table. Without one the simulator stands in for this machine under
+/// the freezer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SimSpec {
+    /// The host's scheduling policy, by its name in the simulator.
+    pub host: String,
+    /// What runs in the other VMs that share the pCPUs.
+    pub others: Others,
+    /// The guests' kernel and the bed's costs, by the name of the platform.
+    pub platform: String,
+    /// Seed of round 0; each round has the next one.
+    pub seed: u64,
+    /// Hyperthreads per core: 1 or 2.
+    pub threads_per_core: u32,
+    /// The vCPU on which all completions of the disk arrive; `None`: where they
+    /// were submitted.
+    pub completion_vcpu: Option<u32>,
+    /// CPU time to submit one request, instead of the platform's.
+    pub submit: Option<Ns>,
+    /// CPU time to take one completion, instead of the platform's.
+    pub process: Option<Ns>,
+    /// Median device time of one disk request, instead of the platform's.
+    pub disk_latency: Option<Ns>,
+}
+
+impl Default for SimSpec {
+    fn default() -> Self {
+        Self {
+            host: "fixed".to_owned(),
+            others: Others::Phantom,
+            platform: "bed".to_owned(),
+            seed: 1,
+            threads_per_core: 1,
+            completion_vcpu: None,
+            submit: None,
+            process: None,
+            disk_latency: None,
+        }
+    }
+}
+
+/// What runs in the other VMs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Others {
+    /// Nothing is simulated; their slices pass by. What the freezer does.
+    Phantom,
+    /// The same as in the first, arm included.
+    Same,
+    /// Compute on every vCPU.
+    Compute,
+}
+
+/// A figure that was measured elsewhere, to be shown beside the simulated one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// [`super::Load::name`].
+    pub load: String,
+    /// [`super::Arm::name`] or a baseline.
+    pub arm: String,
+    /// VMs per pCPU; 1 for a baseline.
+    pub vms_per_pcpu: u32,
+    /// Requests per second: median.
+    pub ops_per_s: f64,
+    /// Smallest measured, if several were.
+    pub low: Option<f64>,
+    /// Largest measured.
+    pub high: Option<f64>,
+    /// Where and when.
+    pub source: String,
+}

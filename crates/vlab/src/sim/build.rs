@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! From a step of a scenario to a simulation.
+
+use experiment::scenario::ArmKind;
+use experiment::scenario::Load;
+use experiment::scenario::LoadKind;
+use experiment::scenario::Others;
+use experiment::scenario::Part;
+use experiment::scenario::Pattern;
+use experiment::scenario::Scenario;
+use experiment::scenario::SimSpec;
+use policy::guest::wakeup::Mode;
+use sim::device::Delay;
+use sim::device::Device;
+use sim::device::Path;
+use sim::device::Ssd;
+use sim::device::SsdSettings;
+use sim::engine::Sim;
+use sim::guest::Class;
+use sim::guest::Guest;
+use sim::guest::Migrater;
+use sim::guest::MigraterSettings;
+use sim::guest::NewTask;
+use sim::hypervisor::Sharing;
+use sim::hypervisor::by_name;
+use sim::ids::DeviceId;
+use sim::ids::Vcpu;
+use sim::ids::VmId;
+use sim::machine::Machine;
+use sim::machine::NORMAL_WEIGHT;
+use sim::program::Compute;
+use sim::program::Phases;
+use sim::program::Reader;
+use sim::program::ReaderSettings;
+use sim::queue::QueueKind;
+use units::CpuId;
+use units::CpuSet;
+use units::Ns;
+use units::VcpuId;
+
+use super::platform;
+use super::platform::Platform;
+use crate::run::Unusable;
+use crate::run::schedule::Step;
+
+/// Group of compute tasks: the number of the vCPU to which they are pinned is
+/// added.
+pub(super) const COMPUTE: u32 = 1000;
+/// Group of I/O tasks.
+pub(super) const IO: u32 = 1;
+/// A work unit of the compute tasks.
+pub(super) const UNIT: Ns = Ns::from_us(500);
+/// Weight of nice -20 in Linux.
+const NICE_MINUS_20: u32 = 88_761;
+
+/// Builds the simulation of one step with this seed.
+pub(super) fn simulation(scenario: &Scenario, step: &Step<'_>, seed: u64) -> anyhow::Result<Sim> {
+    let spec = scenario.sim.clone().unwrap_or_default();
+    let cpus = scenario.topology.cpus;
+    let Some(platform) = platform::by_name(&spec.platform, cpus) else {
+        return Err(Unusable(format!(
+            "sim.platform is \"{}\"; the simulator has {}",
+            spec.platform,
+            platform::NAMES.join(", ")
+        ))
+        .into());
+    };
+    let vms = step.vms_per_pcpu;
+    let sharing = Sharing {
+        vms_per_pcpu: vms,
+        slice: scenario.sharing.slice,
+        sweep_permille: scenario.sharing.sweep_permille,
+    };
+    let host = match step.arm.map(|arm| &arm.kind) {
+        Some(ArmKind::Host { policy }) => policy,
+        _ => &spec.host,
+    };
+    let Some(policy) = by_name(host, &sharing) else {
+        return Err(Unusable(format!(
+            "the host policy \"{host}\" does not exist; the simulator has {}",
+            sim::hypervisor::NAMES.join(", ")
+        ))
+        .into());
+    };
+    let simulated = if spec.others == Others::Phantom {
+        1
+    } else {
+        vms
+    };
+    let mut machine = Machine::new(
+        cpus,
+        spec.threads_per_core == 2,
+        platform.costs,
+        platform.smt,
+    );
+    let pins: Vec<Vec<CpuId>> = (0..cpus).map(|n| vec![CpuId(n)]).collect();
+    for n in 0..simulated {
+        machine.add_vm(&format!("vm{n}"), NORMAL_WEIGHT, &pins);
+    }
+    let path = match spec.completion_vcpu {
+        Some(vcpu)
+            if matches!(
+                step.load.map(|load| &load.kind),
+                Some(LoadKind::Disk { .. })
+            ) =>
+        {
+            Path::Fixed(VcpuId(vcpu))
+        }
+        _ => Path::Submitter,
+    };
+    let mut guests = Vec::new();
+    for n in 0..simulated {
+        let first = Vcpu(machine.vms[n as usize].vcpus.start);
+        let mut guest = Guest::new(VmId(n), first, cpus, platform.kernel, seed);
+        if step.compute {
+            for vcpu in 0..cpus {
+                for _ in 0..scenario.compute.threads_per_cpu {
+                    guest.add(compute(vcpu));
+                }
+            }
+        }
+        if n == 0 || spec.others == Others::Same {
+            if let Some(load) = step.load {
+                add_load(&mut guest, load, step, &spec, &platform, cpus)?;
+            }
+            if let Some(settings) = daemon(step, &platform)? {
+                let fixed = match path {
+                    Path::Fixed(vcpu) => Some(vcpu),
+                    Path::Submitter => None,
+                };
+                guest.set_migrater(Migrater::new(settings, cpus, fixed));
+            }
+        }
+        guests.push(guest);
+    }
+    let mut sim = Sim::new(machine, policy, QueueKind::default(), seed);
+    for guest in guests {
+        sim.add_guest(guest);
+    }
+    sim.add_device(device(step.load, &spec, &platform), path);
+    Ok(sim)
+}
+
+fn compute(vcpu: u32) -> NewTask {
+    NewTask {
+        name: format!("compute-{vcpu}"),
+        group: COMPUTE + vcpu,
+        class: Class::Fair(NORMAL_WEIGHT),
+        mask: CpuSet::only(VcpuId(vcpu)),
+        vcpu: VcpuId(vcpu),
+        program: Box::new(Compute::new(UNIT)),
+    }
+}
+
+/// The I/O tasks of a load.
+fn add_load(
+    guest: &mut Guest,
+    load: &Load,
+    step: &Step<'_>,
+    spec: &SimSpec,
+    platform: &Platform,
+    cpus: u32,
+) -> anyhow::Result<()> {
+    let class = match step.arm.map(|arm| &arm.kind) {
+        Some(ArmKind::Fifo) => Class::Fifo,
+        Some(ArmKind::Nice) => Class::Fair(NICE_MINUS_20),
+        _ if step.fifo => Class::Fifo,
+        _ => Class::Fair(NORMAL_WEIGHT),
+    };
+    let mut reader = ReaderSettings {
+        device: DeviceId(0),
+        depth: 1,
+        bytes: 0,
+        start: 0,
+        span: 1 << 30,
+        sequential: false,
+        submit: spec.submit.unwrap_or(platform.submit),
+        process: spec.process.unwrap_or(platform.process),
+        process_spread: 200,
+        phases: None,
+    };
+    let threads = match &load.kind {
+        LoadKind::Idle => 0,
+        LoadKind::Pulse {
+            queue_depth,
+            threads,
+            cpu,
+            arrivals,
+            device: _,
+        } => {
+            if !arrivals.is_empty() {
+                return Err(Unusable(format!(
+                    "load {}: the simulator has no threads that come later",
+                    load.name
+                ))
+                .into());
+            }
+            reader.depth = *queue_depth;
+            reader.process += *cpu;
+            *threads
+        }
+        LoadKind::Disk {
+            pattern,
+            queue_depth,
+            block_kib,
+            file_mib,
+            threads,
+            burst,
+        } => {
+            reader.depth = *queue_depth;
+            reader.bytes = block_kib * 1024;
+            reader.span = u64::from(*file_mib) << 20;
+            reader.sequential = *pattern == Pattern::SequentialRead;
+            reader.phases = burst.map(|burst| Phases {
+                on: burst.on,
+                off: burst.off,
+            });
+            *threads
+        }
+        LoadKind::Fsync { .. } => {
+            return Err(Unusable(format!("load {}: the simulator has no fsync", load.name)).into());
+        }
+        LoadKind::Profile { profile } => {
+            return super::profile::add(guest, profile, class, platform, cpus);
+        }
+    };
+    for n in 0..threads {
+        guest.add(NewTask {
+            name: format!("io-{n}"),
+            group: IO,
+            class,
+            mask: CpuSet::first(cpus),
+            vcpu: VcpuId((cpus - 1).saturating_sub(n % cpus)),
+            program: Box::new(Reader::new(reader)),
+        });
+    }
+    Ok(())
+}
+
+fn device(load: Option<&Load>, spec: &SimSpec, platform: &Platform) -> Box<dyn Device> {
+    match load.map(|load| &load.kind) {
+        // A timer on the submitting CPU is exact.
+        Some(LoadKind::Pulse { device, .. }) => Box::new(Delay::new(*device, 0)),
+        _ => Box::new(Ssd::new(SsdSettings {
+            latency: spec.disk_latency.unwrap_or(platform.disk_latency),
+            spread_permille: platform.disk_spread,
+            channels: platform.disk_channels,
+            rate: platform.disk_rate,
+        })),
+    }
+}
+
+/// The daemon of an arm.
+fn daemon(step: &Step<'_>, platform: &Platform) -> anyhow::Result<Option<MigraterSettings>> {
+    let Some(arm) = step.arm else {
+        return Ok(None);
+    };
+    let (dry_run, profile, without, config) = match &arm.kind {
+        ArmKind::Vmigrater {
+            dry_run,
+            profile,
+            without,
+            config,
+        } => (dry_run, profile, without, config),
+        ArmKind::Vanilla | ArmKind::Fifo | ArmKind::Nice | ArmKind::Host { .. } => return Ok(None),
+        ArmKind::Xballoon { .. } | ArmKind::Command { .. } => {
+            return Err(
+                Unusable(format!("arm {}: the simulator has no such arm", arm.name)).into(),
+            );
+        }
+    };
+    if *dry_run || config.is_some() {
+        return Err(Unusable(format!(
+            "arm {}: the simulator has no dry run and reads no configuration file of the daemon",
+            arm.name
+        ))
+        .into());
+    }
+    let mut settings = match profile.as_deref() {
+        None => MigraterSettings::default(),
+        Some("published") => MigraterSettings::published(),
+        Some(other) => {
+            return Err(Unusable(format!(
+                "arm {}: the simulator has no profile \"{other}\" of the daemon; it has \"published\"",
+                arm.name
+            ))
+            .into());
+        }
+    };
+    for part in without {
+        match part {
+            Part::Push => settings.placement.push = false,
+            Part::Pull => settings.placement.pull = false,
+            Part::SoonActive => settings.placement.soon_active = false,
+            Part::WakeupLever => settings.wakeup.mode = Mode::Off,
+            Part::CompletionPath => settings.placement.completion = false,
+        }
+    }
+    settings.costs = platform.daemon;
+    Ok(Some(settings))
+}

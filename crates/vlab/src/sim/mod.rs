@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `vlab sim`: the same scenario file, simulated; the same result file.
+//!
+//! `build` makes a simulation of a step of the scenario, `phase` runs it and
+//! fills a phase of the result, `platform` holds the constants, `profile` the
+//! applications, `reproduce` the papers' experiments, `beside` puts measured figures beside simulated ones.
+
+mod beside;
+mod build;
+mod phase;
+mod platform;
+mod profile;
+pub mod reproduce;
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use clap::Args;
+use experiment::result::Environment;
+use experiment::result::FORMAT;
+use experiment::result::RunResult;
+use experiment::scenario::Scenario;
+use rayon::prelude::*;
+
+use crate::run::schedule;
+
+/// Simulates a scenario and prints a report.
+///
+/// Needs no privileges and touches nothing: simulated time is not real time.
+#[derive(Args, Clone, Debug)]
+pub struct SimArgs {
+    /// The scenario file, for instance scenarios/check-freezer.toml.
+    #[arg(value_name = "SCENARIO")]
+    pub scenario: PathBuf,
+    /// Write everything that was simulated to this file; `vlab report` reads it.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Simulate each arm so often, instead of what the scenario says.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: Option<u32>,
+}
+
+/// Simulates it and returns the report's text.
+///
+/// # Errors
+/// A bad scenario, one that asks for what the simulator does not have, or a
+/// result that cannot be written.
+pub fn run(args: &SimArgs) -> anyhow::Result<String> {
+    let mut scenario = Scenario::load(&args.scenario)?;
+    if let Some(rounds) = args.rounds {
+        scenario.measure.rounds = rounds;
+    }
+    let began = Instant::now();
+    let (result, events) = simulate(&scenario)?;
+    if let Some(json) = &args.json {
+        result.save(json)?;
+    }
+    let mut text = experiment::report::text(&result);
+    text.push_str(&beside::table(&result));
+    text.push_str(&profile::described(&scenario)?);
+    let took = began.elapsed();
+    tracing::info!(events, ?took, "simulated");
+    Ok(text)
+}
+
+/// Simulates a scenario; also says how many events that took.
+///
+/// # Errors
+/// The scenario asks for what the simulator does not have.
+pub fn simulate(scenario: &Scenario) -> anyhow::Result<(RunResult, u64)> {
+    let steps = schedule::steps(scenario);
+    // In any order, on all cores: each step has its own seed and its own machine.
+    let outcomes: Vec<phase::Outcome> = steps
+        .par_iter()
+        .map(|step| phase::simulate(scenario, step))
+        .collect::<anyhow::Result<_>>()?;
+    let events = outcomes.iter().map(|outcome| outcome.events).sum();
+    let result = RunResult {
+        format: FORMAT,
+        backend: "sim".to_owned(),
+        scenario: scenario.clone(),
+        environment: environment(),
+        phases: outcomes.into_iter().map(|outcome| outcome.phase).collect(),
+        warnings: Vec::new(),
+    };
+    Ok((result, events))
+}
+
+/// The median rate of an arm over its rounds.
+#[must_use]
+pub fn rate(result: &RunResult, load: &str, arm: &str, vms: u32) -> Option<f64> {
+    let mut rates: Vec<f64> = result
+        .phases
+        .iter()
+        .filter(|phase| phase.load == load && phase.arm == arm && phase.vms_per_pcpu == vms)
+        .filter_map(|phase| phase.io.as_ref().map(|io| io.ops_per_s))
+        .collect();
+    rates.sort_by(f64::total_cmp);
+    rates.get(rates.len() / 2).copied()
+}
+
+/// Nothing of this machine is in a simulated result: the same file on every one.
+fn environment() -> Environment {
+    Environment {
+        kernel: "simulated".to_owned(),
+        preemption: "simulated".to_owned(),
+        cpu_model: "simulated".to_owned(),
+        tools: std::collections::BTreeMap::from([(
+            "vlab".to_owned(),
+            env!("CARGO_PKG_VERSION").to_owned(),
+        )]),
+        ..Environment::default()
+    }
+}

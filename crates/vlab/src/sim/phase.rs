@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One step, simulated: the same phase that a measurement gives.
+
+use std::collections::BTreeMap;
+
+use experiment::result::Daemon;
+use experiment::result::Host;
+use experiment::result::Io;
+use experiment::result::Latency;
+use experiment::result::Phase;
+use experiment::scenario::LoadKind;
+use experiment::scenario::Scenario;
+use sim::engine::Sim;
+use sim::guest::Task;
+use sim::ids::VmId;
+use sim::program::Latencies;
+use units::Ns;
+use units::Time;
+
+use super::build;
+use crate::run::schedule::Step;
+
+/// A warm-up has at least so many periods, as in a measurement.
+const WARMUP_PERIODS: u64 = 10;
+
+/// What a step gave.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    pub(super) phase: Phase,
+    /// Events that happened, warm-up included.
+    pub(super) events: u64,
+}
+
+/// Simulates one step.
+pub(super) fn simulate(scenario: &Scenario, step: &Step<'_>) -> anyhow::Result<Outcome> {
+    let seed = scenario.sim.as_ref().map_or(1, |sim| sim.seed) + u64::from(step.round);
+    let mut sim = build::simulation(scenario, step, seed)?;
+    let periods = scenario.sharing.slice * u64::from(step.vms_per_pcpu) * WARMUP_PERIODS;
+    let mut warmup = scenario.measure.warmup;
+    if step.vms_per_pcpu > 1 {
+        warmup = warmup.max(periods);
+    }
+    // Rounds begin at different phases of the host's slices.
+    let from = Time::ZERO
+        + warmup
+        + scenario
+            .sharing
+            .slice
+            .scaled(u64::from(step.round) * 37 % 100, 31);
+    sim.run_until(from);
+    let window = scenario.measure.window;
+    sim.open_window();
+    let ran = ran(&sim);
+    let mut any_on = 0u64;
+    // The share of time in which any vCPU is on, from samples between the events.
+    let grains = (window.0 / 50_000).max(1);
+    for n in 1..=grains {
+        sim.run_until_quietly(from + window.scaled(n, grains));
+        any_on += u64::from(sim.any_on(VmId(0)));
+    }
+    sim.run_until(from + window);
+    let union_share = any_on as f64 / grains as f64;
+    let share = |time: Ns| time.0 as f64 / window.0.max(1) as f64;
+    let after = self::ran(&sim);
+    let on_share: Vec<f64> = after
+        .iter()
+        .zip(&ran)
+        .map(|((after, _), (before, _))| share(*after - *before))
+        .collect();
+    let slices = after.iter().zip(&ran).map(|(a, b)| a.1 - b.1).sum();
+    let io = step
+        .load
+        .filter(|load| load.kind != LoadKind::Idle)
+        .map(|_| io(&sim, window));
+    let compute_per_s = if step.compute {
+        compute(&sim, scenario.topology.cpus, window)
+    } else {
+        Vec::new()
+    };
+    let daemon = daemon(&sim, window);
+    Ok(Outcome {
+        events: sim.events(),
+        phase: Phase {
+            load: step.load.map_or(String::new(), |load| load.name.clone()),
+            arm: step.name.to_owned(),
+            vms_per_pcpu: step.vms_per_pcpu,
+            round: step.round,
+            at: from.since(Time::ZERO),
+            window,
+            io,
+            compute_per_s,
+            host: Host {
+                on_share,
+                union_share,
+                slices,
+            },
+            completions: completions(scenario, step, &sim),
+            daemon,
+        },
+    })
+}
+
+/// Running time and turns of the vCPUs of the VM under test.
+fn ran(sim: &Sim) -> Vec<(Ns, u64)> {
+    let machine = sim.machine();
+    let range = machine.vms[0].vcpus.clone();
+    machine.vcpus[range.start as usize..range.end as usize]
+        .iter()
+        .map(|vcpu| (vcpu.ran, vcpu.preempted))
+        .collect()
+}
+
+fn tasks(sim: &Sim) -> impl Iterator<Item = &Task> {
+    sim.guest(VmId(0)).tasks().iter()
+}
+
+fn io(sim: &Sim, window: Ns) -> Io {
+    let mut all = Latencies::default();
+    let (mut operations, mut bytes) = (0u64, 0u64);
+    for task in tasks(sim).filter(|task| task.group == build::IO) {
+        operations += task.done.operations;
+        bytes += task.done.bytes;
+        all.merge(&task.done.latency);
+    }
+    let seconds = window.as_secs_f64();
+    Io {
+        ops_per_s: operations as f64 / seconds,
+        bytes_per_s: bytes as f64 / seconds,
+        latency: Latency {
+            p50: all.percentile(500),
+            p99: all.percentile(990),
+            p999: all.percentile(999),
+            max: all.max(),
+        },
+        series: None,
+    }
+}
+
+/// Work units per second and vCPU.
+fn compute(sim: &Sim, cpus: u32, window: Ns) -> Vec<f64> {
+    (0..cpus)
+        .map(|vcpu| {
+            tasks(sim)
+                .filter(|task| task.group == build::COMPUTE + vcpu)
+                .map(|task| task.done.operations as f64)
+                .sum::<f64>()
+                / window.as_secs_f64()
+        })
+        .collect()
+}
+
+/// Completions per vCPU, for the report to see the path: all on one, or none.
+fn completions(scenario: &Scenario, step: &Step<'_>, sim: &Sim) -> Vec<u64> {
+    let is_disk = step
+        .load
+        .is_some_and(|load| matches!(load.kind, LoadKind::Disk { .. }));
+    if !is_disk {
+        return Vec::new();
+    }
+    let range = sim.machine().vms[0].vcpus.clone();
+    let cpus = scenario.topology.cpus as usize;
+    sim.machine().vcpus[range.start as usize..range.end as usize]
+        .iter()
+        .map(|vcpu| vcpu.io_events)
+        .take(cpus)
+        .collect()
+}
+
+fn daemon(sim: &Sim, window: Ns) -> Option<Daemon> {
+    let counts = sim.guest(VmId(0)).migrater()?.counts();
+    let moves = BTreeMap::from([
+        ("completion".to_owned(), counts.completion),
+        ("pull".to_owned(), counts.pull),
+        ("push".to_owned(), counts.push),
+        ("soon-active".to_owned(), counts.soon_active),
+    ]);
+    let inactive = tasks(sim)
+        .filter(|task| task.group == build::IO)
+        .map(|task| task.inactive)
+        .sum();
+    Some(Daemon {
+        interval: window,
+        io_inactivity: inactive,
+        io_phase: window,
+        cpu: counts.cpu,
+        wakeups: counts.wakeups,
+        moves,
+        failed: BTreeMap::from([("current-on-descheduled".to_owned(), counts.failed)]),
+        n_migrate: counts.n_migrate(),
+        n_min: counts.n_min,
+        lost_events: 0,
+    })
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Platforms: what a simulated machine, its guests' kernel and its system calls
+//! cost. One set of constants per platform, never one per configuration.
+
+use sim::guest::DaemonCosts;
+use sim::guest::KernelSettings;
+use sim::machine::Costs;
+use sim::machine::Smt;
+use units::Ns;
+
+/// A platform.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Platform {
+    /// Host.
+    pub(super) costs: Costs,
+    /// Hyperthreads.
+    pub(super) smt: Smt,
+    /// Guest kernel.
+    pub(super) kernel: KernelSettings,
+    /// The daemon's own work.
+    pub(super) daemon: DaemonCosts,
+    /// CPU time to submit one request.
+    pub(super) submit: Ns,
+    /// CPU time to take one completion.
+    pub(super) process: Ns,
+    /// Median device time of a disk request of one block.
+    pub(super) disk_latency: Ns,
+    /// Its spread: sigma of the logarithm, in thousandths.
+    pub(super) disk_spread: u32,
+    /// Requests that the disk works on at once.
+    pub(super) disk_channels: u32,
+    /// Bytes per second of the disk.
+    pub(super) disk_rate: u64,
+}
+
+/// The names that [`by_name`] knows.
+pub(super) const NAMES: &[&str] = &["bed", "paper-kvm"];
+
+/// A platform by its name.
+pub(super) fn by_name(name: &str, cpus: u32) -> Option<Platform> {
+    match name {
+        // This project's bed: 2 CPUs, Linux 6.18, the freezer as host, which costs
+        // nothing between slices. The three costs of a request are fixed by the
+        // rates without sharing alone (scenarios/check-freezer.toml).
+        "bed" => Some(Platform {
+            costs: Costs {
+                vcpu_switch: Ns::ZERO,
+                vcpu_migration: Ns::ZERO,
+                ipi: Ns::ZERO,
+                resume: Ns::ZERO,
+            },
+            smt: Smt::default(),
+            kernel: KernelSettings {
+                steal_accounted: false,
+                ..KernelSettings::scaled(cpus)
+            },
+            daemon: DaemonCosts::default(),
+            submit: Ns::from_us(10),
+            process: Ns::from_us(16),
+            disk_latency: Ns::from_us(45),
+            disk_spread: 300,
+            disk_channels: 8,
+            disk_rate: 1_000_000_000,
+        }),
+        // 13.1: R430, KVM, Ubuntu 16.04 (Linux 4.4) in the guests, SSD of 1 GB/s
+        // (C19).
+        "paper-kvm" => Some(Platform {
+            costs: Costs::default(),
+            smt: Smt::default(),
+            kernel: KernelSettings {
+                steal_accounted: false,
+                ..KernelSettings::scaled(cpus)
+            },
+            daemon: DaemonCosts {
+                bell: Ns::from_us(50),
+                timer: Ns::from_us(30),
+                react: Ns::from_us(50),
+                think: Ns::from_us(20),
+                beat: Ns::from_us(5),
+            },
+            submit: Ns::from_us(5),
+            process: Ns::from_us(5),
+            disk_latency: Ns::from_us(90),
+            disk_spread: 300,
+            disk_channels: 16,
+            disk_rate: 1_000_000_000,
+        }),
+        _ => None,
+    }
+}

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Applications as data: `profiles.toml`, each with the published figures that
+//! fixed its parameters.
+
+use std::fmt::Write;
+
+use anyhow::Context;
+use experiment::scenario::LoadKind;
+use experiment::scenario::Scenario;
+use serde::Deserialize;
+use sim::guest::Class;
+use sim::guest::Guest;
+use sim::guest::NewTask;
+use sim::ids::DeviceId;
+use sim::program::Phases;
+use sim::program::Reader;
+use sim::program::ReaderSettings;
+use units::CpuSet;
+use units::Ns;
+use units::VcpuId;
+
+use super::build::IO;
+use super::platform::Platform;
+use crate::run::Unusable;
+
+/// I/O tasks of an application for which nothing else is said.
+const TASKS: u32 = 4;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    profile: Vec<Profile>,
+}
+
+/// One application.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Profile {
+    pub(super) name: String,
+    /// What it stands for.
+    pub(super) title: String,
+    pattern: Order,
+    block_kib: u32,
+    /// CPU time per request.
+    process: String,
+    burst: Option<String>,
+    pause: Option<String>,
+    /// What a task loses when it runs on another vCPU than before.
+    migration: String,
+    tasks: Option<u32>,
+    /// The published figures behind the numbers.
+    pub(super) fixed_by: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Order {
+    Sequential,
+    Random,
+}
+
+/// All applications.
+pub(super) fn all() -> anyhow::Result<Vec<Profile>> {
+    let file: File = toml::from_str(include_str!("profiles.toml")).context("profiles.toml")?;
+    Ok(file.profile)
+}
+
+/// The applications of a scenario and what fixed them, as text; empty if it has
+/// none.
+pub(super) fn described(scenario: &Scenario) -> anyhow::Result<String> {
+    let mut text = String::new();
+    for profile in all()? {
+        let used = scenario.loads.iter().any(
+            |load| matches!(&load.kind, LoadKind::Profile { profile: name } if *name == profile.name),
+        );
+        if used {
+            let Profile {
+                name,
+                title,
+                fixed_by,
+                ..
+            } = profile;
+            let _ = writeln!(text, "{name}: {title}; {fixed_by}");
+        }
+    }
+    if !text.is_empty() {
+        text.insert_str(0, "\nApplications\n\n");
+    }
+    Ok(text)
+}
+
+fn length(text: &str) -> anyhow::Result<Ns> {
+    let length =
+        humantime::parse_duration(text).with_context(|| format!("profiles.toml: {text}"))?;
+    Ok(Ns::from(length))
+}
+
+/// Adds an application's tasks to a guest.
+pub(super) fn add(
+    guest: &mut Guest,
+    name: &str,
+    class: Class,
+    platform: &Platform,
+    cpus: u32,
+) -> anyhow::Result<()> {
+    let all = all()?;
+    let Some(profile) = all.iter().find(|profile| profile.name == name) else {
+        let names: Vec<&str> = all.iter().map(|profile| profile.name.as_str()).collect();
+        return Err(Unusable(format!(
+            "there is no application \"{name}\"; the simulator has {}",
+            names.join(", ")
+        ))
+        .into());
+    };
+    let phases = match (&profile.burst, &profile.pause) {
+        (Some(on), Some(off)) => Some(Phases {
+            on: length(on)?,
+            off: length(off)?,
+        }),
+        _ => None,
+    };
+    guest.set_migration_cost(length(&profile.migration)?);
+    for n in 0..profile.tasks.unwrap_or(TASKS) {
+        // Each its own file of 1 GiB.
+        let settings = ReaderSettings {
+            device: DeviceId(0),
+            depth: 1,
+            bytes: profile.block_kib * 1024,
+            start: u64::from(n) << 30,
+            span: 1 << 30,
+            sequential: profile.pattern == Order::Sequential,
+            submit: platform.submit,
+            process: length(&profile.process)?,
+            process_spread: 200,
+            phases,
+        };
+        guest.add(NewTask {
+            name: format!("{name}-{n}"),
+            group: IO,
+            class,
+            mask: CpuSet::first(cpus),
+            vcpu: VcpuId(n * cpus / profile.tasks.unwrap_or(TASKS).max(1) % cpus),
+            program: Box::new(Reader::new(settings)),
+        });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_application_says_what_fixed_it() {
+        let all = all().unwrap();
+        assert!(all.len() >= 10);
+        for profile in all {
+            assert!(!profile.fixed_by.is_empty() && !profile.title.is_empty());
+            length(&profile.process).unwrap();
+            length(&profile.migration).unwrap();
+        }
+    }
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The simulator beside reality: what the freezer gave is what it must give.
+
+use std::path::Path;
+
+use experiment::scenario::Scenario;
+use vlab::sim::rate;
+use vlab::sim::simulate;
+
+/// How far a simulated rate may be from a measured median.
+const TOLERANCE: f64 = 0.10;
+/// Vanilla with 4 VMs and more comes out 12 and 15 % too low: a known miss, see
+/// docs/reproduction.md. It may not grow.
+const KNOWN_MISS: f64 = 0.16;
+
+fn scenario(name: &str) -> Scenario {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../scenarios")
+        .join(name);
+    Scenario::load(&path).expect("a scenario of this project")
+}
+
+#[test]
+fn the_simulator_is_within_ten_percent_of_the_freezer_but_for_known_misses() {
+    let scenario = scenario("check-freezer.toml");
+    let (result, _) = simulate(&scenario).unwrap();
+    assert!(
+        scenario.measured.len() >= 7,
+        "there is something to compare"
+    );
+    let mut misses = Vec::new();
+    for measured in &scenario.measured {
+        let simulated = rate(
+            &result,
+            &measured.load,
+            &measured.arm,
+            measured.vms_per_pcpu,
+        );
+        let simulated = simulated.expect("every measured phase is simulated");
+        let error = simulated / measured.ops_per_s - 1.0;
+        println!(
+            "{} {} {}: {:.0} measured, {simulated:.0} simulated, {:+.1} %",
+            measured.load,
+            measured.vms_per_pcpu,
+            measured.arm,
+            measured.ops_per_s,
+            error * 100.0
+        );
+        let known = measured.arm == "vanilla" && measured.vms_per_pcpu >= 4;
+        let tolerance = if known { KNOWN_MISS } else { TOLERANCE };
+        if error.abs() > tolerance {
+            misses.push((measured, simulated));
+        }
+    }
+    assert!(misses.is_empty(), "{misses:#?}");
+}
+
+#[test]
+fn a_scenario_gives_the_same_bytes_every_time() {
+    let mut scenario = scenario("check-freezer.toml");
+    scenario.measure.rounds = 1;
+    let json = |(result, events): (experiment::result::RunResult, u64)| {
+        (result.to_json().unwrap(), events)
+    };
+    let first = json(simulate(&scenario).unwrap());
+    assert_eq!(first, json(simulate(&scenario).unwrap()));
+}
