@@ -268,6 +268,10 @@ mod tests {
                 host: crate::result::Host::default(),
                 completions: Vec::new(),
                 daemon: None,
+                liveness: Vec::new(),
+                machine: crate::result::Machine::default(),
+                io_time: None,
+                timeline: None,
             }
         };
         let result = RunResult {

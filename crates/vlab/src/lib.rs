@@ -13,6 +13,6 @@ pub mod load;
 pub mod report;
 pub mod run;
 mod scratch;
-pub mod trace;
 pub mod sim;
+pub mod trace;
 pub mod vm;

@@ -14,9 +14,9 @@ use vlab::report::ReportArgs;
 use vlab::run::Interrupted;
 use vlab::run::RunArgs;
 use vlab::run::Unusable;
-use vlab::trace::TraceArgs;
 use vlab::sim::SimArgs;
 use vlab::sim::reproduce::ReproduceArgs;
+use vlab::trace::TraceArgs;
 
 /// Everything went well.
 const OK: u8 = 0;

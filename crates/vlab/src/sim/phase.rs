@@ -7,6 +7,7 @@ use experiment::result::Daemon;
 use experiment::result::Host;
 use experiment::result::Io;
 use experiment::result::Latency;
+use experiment::result::Machine;
 use experiment::result::Phase;
 use experiment::scenario::LoadKind;
 use experiment::scenario::Scenario;
@@ -93,9 +94,15 @@ pub(super) fn simulate(scenario: &Scenario, step: &Step<'_>) -> anyhow::Result<O
                 on_share,
                 union_share,
                 slices,
+                ..Host::default()
             },
             completions: completions(scenario, step, &sim),
             daemon,
+            // Nothing in a simulated machine can die, be stolen from or be late.
+            liveness: Vec::new(),
+            machine: Machine::default(),
+            io_time: None,
+            timeline: None,
         },
     })
 }
