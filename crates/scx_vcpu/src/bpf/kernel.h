@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The few kernel types that our programs touch, with only the fields they
+ * touch. CO-RE relocates every access, and libbpf matches the members of
+ * sched_ext_ops by name, so no generated vmlinux.h is needed. The kernel of
+ * the build machine need not have sched_ext.
+ */
+#pragma once
+
+#include "shared.h"
+
+typedef u8 __u8;
+typedef u16 __u16;
+typedef u32 __u32;
+typedef u64 __u64;
+typedef s32 __s32;
+typedef s64 __s64;
+typedef u16 __be16;
+typedef u32 __be32;
+typedef u32 __wsum;
+
+typedef _Bool bool;
+#define true 1
+#define false 0
+#define NULL ((void *)0)
+
+enum bpf_map_type {
+	BPF_MAP_TYPE_ARRAY = 2,
+	BPF_MAP_TYPE_RINGBUF = 27,
+	BPF_MAP_TYPE_TASK_STORAGE = 29,
+};
+
+enum {
+	BPF_F_NO_PREALLOC = 1 << 0,
+	BPF_LOCAL_STORAGE_GET_F_CREATE = 1 << 0,
+	BPF_RB_NO_WAKEUP = 1 << 0,
+	BPF_RB_FORCE_WAKEUP = 1 << 1,
+};
+
+/* include/uapi/linux/sched.h */
+#define SCHED_EXT 7
+
+/* kernel/sched/ext: enum scx_ops_flags, enum scx_ent_flags */
+#define SCX_OPS_SWITCH_PARTIAL (1ULL << 3)
+#define SCX_TASK_QUEUED (1U << 0)
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct upid {
+	int nr;
+};
+
+struct pid {
+	struct upid numbers[1];
+};
+
+struct thread_info {
+	u32 cpu;
+};
+
+struct sched_ext_entity {
+	u32 flags;
+	u64 slice;
+};
+
+struct task_struct {
+	struct thread_info thread_info;
+	int pid;
+	int tgid;
+	unsigned int policy;
+	struct sched_ext_entity scx;
+};
+
+struct qstr {
+	const unsigned char *name;
+};
+
+struct dentry {
+	struct qstr d_name;
+};
+
+struct path {
+	struct dentry *dentry;
+};
+
+struct file {
+	struct path f_path;
+	void *private_data;
+};
+
+/* include/linux/kvm_host.h; lives in the BTF of the module kvm */
+struct kvm_vcpu {
+	int vcpu_id;
+	struct pid *pid;
+};
+
+struct scx_exit_info {
+	int kind;
+	const char *reason;
+	char *msg;
+};
+
+struct seq_file;
+
+struct bpf_iter_meta {
+	struct seq_file *seq;
+};
+
+#pragma clang attribute pop
+
+/* The context of iter/task_file: its layout is fixed by the kernel. */
+struct bpf_iter__task_file {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
+	u32 fd;
+	u32 pad;
+	struct file *file;
+};
+
+/* A subset of the kernel's: members that are not here keep their defaults. */
+struct sched_ext_ops {
+	s32 (*select_cpu)(struct task_struct *p, s32 prev_cpu, u64 wake_flags);
+	void (*enqueue)(struct task_struct *p, u64 enq_flags);
+	void (*dispatch)(s32 cpu, struct task_struct *prev);
+	s32 (*init)(void);
+	void (*exit)(struct scx_exit_info *info);
+	u64 flags;
+	u32 timeout_ms;
+	char name[128];
+};

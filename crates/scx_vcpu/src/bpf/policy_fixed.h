@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Policy `fixed`: round robin, one length of slice per pCPU.
+ *
+ * What a host without any regard for I/O does, and what experiments need: the
+ * slices are known. A vCPU that slept keeps the rest of its slice, so that a
+ * short wait is no way to a longer turn. A rest too short to be of use is
+ * rounded up to a whole slice.
+ */
+#pragma once
+
+#include "kernel.h"
+
+/* Slice of each pCPU in ns; user space gives neighbours different ones so that
+ * their phases sweep. Sized to the number of possible pCPUs at load. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, u64);
+} slices SEC(".maps");
+
+/* A rest below this is spent in the switch itself. */
+#define MIN_REST_NS 100000ULL
+
+static __always_inline u64 fixed_whole_ns(s32 cpu)
+{
+	u32 key = cpu;
+	u64 *slice_ns = bpf_map_lookup_elem(&slices, &key);
+
+	return slice_ns ? *slice_ns : 0;
+}
+
+/* How long `p` may run next on `cpu`. */
+static __always_inline u64 fixed_slice_ns(struct task_struct *p, s32 cpu)
+{
+	u64 whole_ns = fixed_whole_ns(cpu), rest_ns = p->scx.slice;
+
+	return rest_ns < MIN_REST_NS || rest_ns > whole_ns ? whole_ns : rest_ns;
+}

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Which threads are vCPUs.
+ *
+ * Problem: a scheduler that goes by thread names ("CPU 0/KVM") serves one VMM
+ * and believes every impostor. Idea: what makes a thread a vCPU is that it
+ * calls KVM_RUN on the descriptor of a vCPU. Two programs see that:
+ *
+ *  - the iterator walks all descriptors; one whose name is kvm-vcpu:N leads to
+ *    the kernel's vCPU, and that knows the thread that ran it last. It finds
+ *    the vCPUs that were there before us;
+ *  - the fentry program is called for each KVM_RUN and finds new ones at once.
+ *
+ * Limits: a vCPU that has never run is not found until it does.
+ */
+#pragma once
+
+#include "kernel.h"
+
+/* What we know of a thread, for as long as it lives. */
+struct vcpu {
+	u32 vm;
+	u32 index;
+};
+
+/* Task storage: no size to choose, gone with the thread, no stale ids. */
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct vcpu);
+} vcpus SEC(".maps");
+
+/* New vCPUs for user space. 64 KiB hold 2700; more at once are counted. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 64 * 1024);
+} found SEC(".maps");
+
+/* vCPUs that did not fit into `found`; the next KVM_RUN tries again. */
+u64 nr_found_lost;
+
+static __always_inline struct vcpu *vcpu_of(struct task_struct *p)
+{
+	return bpf_task_storage_get(&vcpus, p, NULL, 0);
+}
+
+SEC("fentry/kvm_arch_vcpu_ioctl_run")
+int BPF_PROG(vcpu_runs, struct kvm_vcpu *kvm_vcpu)
+{
+	struct task_struct *p = bpf_get_current_task_btf();
+	struct sv_found *entry;
+	struct vcpu *vcpu;
+
+	/* Still told again when user space could not make it SCHED_EXT. */
+	if (p->policy == SCHED_EXT && vcpu_of(p))
+		return 0;
+	vcpu = bpf_task_storage_get(&vcpus, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!vcpu)
+		return 0;
+	vcpu->vm = p->tgid;
+	vcpu->index = kvm_vcpu->vcpu_id;
+	entry = bpf_ringbuf_reserve(&found, sizeof(*entry), 0);
+	if (!entry) {
+		__sync_fetch_and_add(&nr_found_lost, 1);
+		return 0;
+	}
+	entry->vm = vcpu->vm;
+	entry->tid = p->pid;
+	entry->vcpu = vcpu->index;
+	entry->pad = 0;
+	bpf_ringbuf_submit(entry, BPF_RB_FORCE_WAKEUP);
+	return 0;
+}
+
+/* "kvm-vcpu:" as virt/kvm/kvm_main.c names the descriptor. */
+static __always_inline bool is_vcpu_name(const char *name)
+{
+	const char want[] = "kvm-vcpu:";
+
+	for (u32 i = 0; i < sizeof(want) - 1; i++)
+		if (name[i] != want[i])
+			return false;
+	return true;
+}
+
+SEC("iter/task_file")
+int list_vcpus(struct bpf_iter__task_file *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct file *file = ctx->file;
+	struct sv_found entry = {};
+	struct kvm_vcpu *kvm_vcpu;
+	struct pid *pid;
+	char name[16] = {};
+	const unsigned char *at;
+
+	if (!task || !file)
+		return 0;
+	at = BPF_CORE_READ(file, f_path.dentry, d_name.name);
+	if (bpf_probe_read_kernel_str(name, sizeof(name), at) < 0 || !is_vcpu_name(name))
+		return 0;
+	kvm_vcpu = BPF_CORE_READ(file, private_data);
+	pid = BPF_CORE_READ(kvm_vcpu, pid);
+	if (!pid)
+		return 0;
+	entry.vm = task->tgid;
+	entry.tid = BPF_CORE_READ(pid, numbers[0].nr);
+	entry.vcpu = BPF_CORE_READ(kvm_vcpu, vcpu_id);
+	bpf_seq_write(ctx->meta->seq, &entry, sizeof(entry));
+	return 0;
+}

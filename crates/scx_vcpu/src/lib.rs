@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A host scheduler for KVM vCPUs that loads and unloads on a stock kernel.
+//!
+//! # Problem
+//! Published schedulers for virtual machines are patches to Xen or KVM. This
+//! one is a sched_ext scheduler: its BPF half finds the threads that run vCPUs,
+//! keeps a queue of them per pCPU and gives out slices; everything that is no
+//! vCPU stays in the fair class and comes before all vCPUs.
+//!
+//! # Layout
+//! `src/bpf/` the mechanism, one file per concern: `vcpu.h` which threads are
+//! vCPUs, `policy_*.h` one per policy, `trace.h` what happened when. [`probe`]
+//! whether this machine can run it, [`policy`] the parameters of each policy,
+//! [`run`] the loop, `seat` threads in and out of SCHED_EXT, [`trace`] the file
+//! that records every on and off instant.
+//!
+//! # Adding a policy
+//! A header `src/bpf/policy_NAME.h` with its rule, a module `src/policy/NAME.rs`
+//! with its parameters, a line in each of [`policy`] and `main.bpf.c`.
+
+pub mod policy;
+pub mod probe;
+pub mod run;
+pub mod trace;
+
+mod seat;
+
+/// The generated skeleton.
+mod skel {
+    #![allow(
+        missing_docs,
+        unreachable_pub,
+        clippy::all,
+        clippy::undocumented_unsafe_blocks,
+        clippy::ptr_as_ptr,
+        clippy::unwrap_used,
+        dead_code,
+        reason = "generated"
+    )]
+    include!(concat!(env!("OUT_DIR"), "/main.skel.rs"));
+}

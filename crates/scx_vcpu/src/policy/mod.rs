@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The policies and their parameters. Pure: numbers in, numbers out.
+
+pub mod fixed;
+
+use clap::ValueEnum;
+
+/// Who decides which vCPU is next, and for how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Policy {
+    /// Round robin with one length of slice per pCPU.
+    Fixed,
+}
