@@ -7,6 +7,7 @@
 //!   real VMs and for the simulator.
 //! * [`result`]: what was measured, one versioned JSON document. Facts only;
 //!   ratios and verdicts are derived from it and never stored.
+//! * [`lab`]: what is known of a run on real VMs beyond that.
 //! * [`stats`]: medians, spreads, bootstrap intervals, verdicts. Pure.
 //! * [`decompose`]: where the time of an I/O-bound thread went. Pure.
 //! * [`bound`]: how much any placement of tasks could gain at most. Pure.
@@ -20,6 +21,7 @@ pub mod bound;
 pub mod chrome;
 pub mod compare;
 pub mod decompose;
+pub mod lab;
 pub mod recovery;
 pub mod report;
 pub mod result;

@@ -66,6 +66,9 @@ pub struct RunResult {
     pub phases: Vec<Phase>,
     /// What a reader must know before trusting it.
     pub warnings: Vec<String>,
+    /// Only of a run on real VMs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lab: Option<crate::lab::Lab>,
 }
 
 /// Where a run took place.

@@ -120,6 +120,7 @@ pub(crate) fn fixture() -> RunResult {
             phase("disk", SOLO, 1, 17000.0, 800.0),
         ],
         warnings: vec!["one guest was lost".to_owned()],
+        lab: None,
     }
 }
 
