@@ -31,10 +31,11 @@ use super::command;
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 /// Where packages come from: address and suite.
-const SOURCES: [(&str, &str); 4] = [
+const SOURCES: [(&str, &str); 5] = [
     ("http://deb.debian.org/debian", "bookworm"),
     ("http://deb.debian.org/debian-security", "bookworm-security"),
     ("http://deb.debian.org/debian", "bookworm-backports"),
+    ("http://deb.debian.org/debian", "trixie"),
     ("http://deb.debian.org/debian", "trixie-backports"),
 ];
 
@@ -167,15 +168,40 @@ impl Apt {
             cache: self.cache.clone(),
             source,
         })?;
-        let mut files = Vec::new();
-        for entry in fs::read_dir(dir).map_err(write)? {
-            let path = entry.map_err(write)?.path();
-            if path.extension().is_some_and(|ext| ext == "deb") {
-                files.push(path);
-            }
-        }
-        files.sort();
-        Ok(files)
+        debs_in(dir)
+    }
+
+    /// Downloads `packages` of `release`, and of the other suites what they need,
+    /// into `dir` and gives back the files. Nothing of this machine counts as
+    /// installed, so they are complete, the C library included.
+    ///
+    /// # Errors
+    /// No network, or a package that the archive does not have.
+    pub fn download_with_dependencies(
+        &self,
+        release: &str,
+        packages: &[&str],
+        dir: &Path,
+    ) -> Result<Vec<PathBuf>, AptError> {
+        let partial = dir.join("partial");
+        fs::create_dir_all(&partial).map_err(|source| AptError::Write {
+            path: partial,
+            source,
+        })?;
+        self.output(
+            Command::new("apt-get")
+                .args(["install", "-q", "-y", "--download-only"])
+                .args(["--no-install-recommends", "-t", release])
+                .arg("-o")
+                .arg(format!("Dir::Cache::archives={}/", dir.display()))
+                .args(packages),
+        )
+        .map_err(|source| AptError::Download {
+            packages: packages.join(" "),
+            cache: self.cache.clone(),
+            source,
+        })?;
+        debs_in(dir)
     }
 
     fn output(&self, command: &mut Command) -> Result<Vec<u8>, ToolError> {
@@ -183,6 +209,23 @@ impl Apt {
         command.env("LC_ALL", "C");
         command::output(command, "apt")
     }
+}
+
+/// The packages in a directory, in a fixed order.
+fn debs_in(dir: &Path) -> Result<Vec<PathBuf>, AptError> {
+    let read = |source| AptError::Write {
+        path: dir.to_owned(),
+        source,
+    };
+    let mut files = Vec::new();
+    for entry in fs::read_dir(dir).map_err(read)? {
+        let path = entry.map_err(read)?.path();
+        if path.extension().is_some_and(|ext| ext == "deb") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
 }
 
 fn sources() -> String {

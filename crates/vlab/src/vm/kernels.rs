@@ -216,10 +216,7 @@ fn fetch(store: &Store, row: &Series, home: &Path) -> Result<(), KernelError> {
         .map_err(apt_error)?;
     fs::create_dir_all(&root).map_err(io_at(&root))?;
     for file in files {
-        command::output(
-            Command::new("dpkg-deb").arg("-x").arg(&file).arg(&root),
-            "dpkg",
-        )?;
+        unpack(&file, &root)?;
     }
     fs::remove_dir_all(&debs).map_err(io_at(&debs))?;
     index(&root, &release)?;
@@ -228,6 +225,15 @@ fn fetch(store: &Store, row: &Series, home: &Path) -> Result<(), KernelError> {
         fs::remove_dir_all(home).map_err(io_at(home))?;
     }
     fs::rename(&new, home).map_err(io_at(home))
+}
+
+/// Unpacks a package below `root`, without any of its scripts.
+pub(crate) fn unpack(package: &Path, root: &Path) -> Result<(), ToolError> {
+    command::output(
+        Command::new("dpkg-deb").arg("-x").arg(package).arg(root),
+        "dpkg",
+    )?;
+    Ok(())
 }
 
 /// Writes `modules.dep`, which Debian's packages leave to their installation.

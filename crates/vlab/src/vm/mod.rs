@@ -60,3 +60,5 @@ pub use kernels::KernelError;
 pub use kernels::SERIES;
 pub use sharing::Sharing;
 pub use store::Store;
+
+pub(crate) use kernels::unpack;
