@@ -20,9 +20,9 @@ help: ## this list
 setup: ## install what build, demo and test need (Debian 12, as root)
 	@scripts/setup test
 
-build: ## release build of vmigrater and vlab
+build: ## release build of vmigrater, vlab and scx_vcpu
 	@scripts/setup build
-	cargo build --release --locked -p vmigrater -p vlab
+	cargo build --release --locked -p vmigrater -p vlab -p scx_vcpu
 
 demo: ## with and without vmigrater on this machine, 2, 4 and 8 VMs per CPU (as root)
 	@scripts/setup demo

@@ -6,9 +6,11 @@
 //! * [`sim`]: `vlab sim`, the same scenario simulated.
 //! * [`load`]: `vlab load`, loads that record every step.
 //! * [`freeze`]: `vlab freeze`, the freezer by hand.
+//! * [`kvm`]: the same scenario on real VMs.
 //! * [`vm`]: virtual machines with stock kernels, for tests.
 
 pub mod freeze;
+pub mod kvm;
 pub mod load;
 pub mod report;
 pub mod run;

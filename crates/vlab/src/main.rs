@@ -56,6 +56,12 @@ enum Command {
     Report(ReportArgs),
     Compare(CompareArgs),
     Trace(TraceArgs),
+    /// The part of a lab that runs on the KVM host; `vlab run` starts it.
+    #[command(hide = true)]
+    KvmHost,
+    /// The part of a lab that runs in a guest; the guest's init starts it.
+    #[command(hide = true)]
+    KvmAgent,
     /// Runs one of the loads by itself.
     #[command(subcommand)]
     Load(Load),
@@ -92,6 +98,8 @@ fn dispatch(command: Command) -> anyhow::Result<()> {
         Command::Report(args) => print!("{}", vlab::report::report(&args)?),
         Command::Compare(args) => print!("{}", vlab::report::compare(&args)?),
         Command::Trace(args) => print!("{}", vlab::trace::run(&args)?),
+        Command::KvmHost => vlab::kvm::host::run()?,
+        Command::KvmAgent => vlab::kvm::agent::run()?,
         Command::Load(Load::Compute(args)) => vlab::load::compute::run(&args)?,
         Command::Load(Load::Fsync(args)) => vlab::load::fsync::run(&args)?,
         Command::Load(Load::Pulse(args)) => vlab::load::pulse::run(&args)?,

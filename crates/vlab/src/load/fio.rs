@@ -61,6 +61,15 @@ impl DataFile {
         Ok(Self { file, mib })
     }
 
+    /// The first `mib` MiB of a disk that nothing else uses.
+    ///
+    /// # Errors
+    /// There is no such device.
+    pub fn device(path: &Path, mib: u32) -> anyhow::Result<Self> {
+        let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+        Ok(Self { file, mib })
+    }
+
     /// The file.
     #[must_use]
     pub fn file(&self) -> &File {

@@ -85,7 +85,7 @@ impl Running {
     pub(super) fn start(
         arm: &Arm,
         tids: &[u32],
-        steal_map_id: u32,
+        steal_map_id: Option<u32>,
         context: Setting<'_>,
         interrupt: &Interrupt,
     ) -> anyhow::Result<Self> {

@@ -23,8 +23,9 @@ use super::interrupt::Interrupt;
 use super::process::Process;
 use crate::load::now;
 
-/// How long it may take until it answers.
-const PATIENCE: Ns = Ns::from_secs(20);
+/// How long it may take until it answers. In a guest of an emulated host loading
+/// its programs alone takes ten seconds.
+const PATIENCE: Ns = Ns::from_secs(60);
 
 /// The part of the daemon's report that an experiment uses.
 ///
@@ -66,8 +67,8 @@ pub(super) struct Options<'a> {
     pub(super) without: &'a [Part],
     /// Text of the configuration file.
     pub(super) config: Option<&'a str>,
-    /// The map that stands in for the steal page.
-    pub(super) steal_map_id: u32,
+    /// The map that stands in for the steal page; `None`: KVM's own page.
+    pub(super) steal_map_id: Option<u32>,
     /// Where its socket, journal and configuration go.
     pub(super) scratch: &'a Path,
     /// Say each decision, see [`Daemon::decisions`].
@@ -97,10 +98,12 @@ impl Daemon {
             "run".to_owned(),
             format!("--socket={}", socket.display()),
             format!("--journal={}", dir.join("journal").display()),
-            format!("--steal-map-id={}", options.steal_map_id),
         ];
         if options.decisions {
             arguments.push("--log-level=trace".to_owned());
+        }
+        if let Some(id) = options.steal_map_id {
+            arguments.push(format!("--steal-map-id={id}"));
         }
         if options.dry_run {
             arguments.push("--dry-run".to_owned());

@@ -24,13 +24,13 @@ pub struct Interrupted;
 /// Not a flag that waits look at from time to time: a run must not tick while
 /// it measures, and a long wait must still end at once.
 #[derive(Debug)]
-pub(super) struct Interrupt {
+pub(crate) struct Interrupt {
     signals: UnixStream,
 }
 
 /// How a wait for a descriptor ended.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Waited {
+pub(crate) enum Waited {
     /// It can be read.
     Readable,
     /// The time is over.
@@ -42,7 +42,7 @@ impl Interrupt {
     ///
     /// # Errors
     /// The kernel has no descriptors left.
-    pub(super) fn catch() -> io::Result<Self> {
+    pub(crate) fn catch() -> io::Result<Self> {
         let (signals, writer) = UnixStream::pair()?;
         for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
             signal_hook::low_level::pipe::register(signal, writer.try_clone()?)?;
@@ -52,12 +52,12 @@ impl Interrupt {
 
     /// Has a signal arrived?
     #[must_use]
-    pub(super) fn is_set(&self) -> bool {
+    pub(crate) fn is_set(&self) -> bool {
         self.sleep_until(Time::ZERO).is_err()
     }
 
     /// Waits until an instant, or fails when a signal arrives.
-    pub(super) fn sleep_until(&self, until: Time) -> Result<(), Interrupted> {
+    pub(crate) fn sleep_until(&self, until: Time) -> Result<(), Interrupted> {
         loop {
             let mut fds = [PollFd::new(&self.signals, PollFlags::IN)];
             match poll(&mut fds, until) {
@@ -71,12 +71,12 @@ impl Interrupt {
     }
 
     /// Waits for a length of time, or fails when a signal arrives.
-    pub(super) fn sleep(&self, length: Ns) -> Result<(), Interrupted> {
+    pub(crate) fn sleep(&self, length: Ns) -> Result<(), Interrupted> {
         self.sleep_until(now() + length)
     }
 
     /// Waits until a descriptor can be read (or is at its end).
-    pub(super) fn wait_readable(&self, fd: impl AsFd, until: Time) -> Result<Waited, Interrupted> {
+    pub(crate) fn wait_readable(&self, fd: impl AsFd, until: Time) -> Result<Waited, Interrupted> {
         loop {
             let mut fds = [
                 PollFd::new(&self.signals, PollFlags::IN),

@@ -30,7 +30,7 @@ use crate::load::now;
 use crate::load::open_line;
 
 /// How long a load may take to start or to answer; nothing is frozen then.
-const PATIENCE: Ns = Ns::from_secs(20);
+const PATIENCE: Ns = Ns::from_secs(60);
 
 /// Pieces in which a load that changes is counted: a few cycles of the sharing
 /// long, so that a piece does not show where in its cycle it fell.
@@ -49,6 +49,17 @@ impl DataFiles {
             dir: dir.to_owned(),
             by_mib: HashMap::new(),
         }
+    }
+
+    /// A disk instead of files: what the loads read is the device itself.
+    pub(super) fn use_device(&mut self, device: &Path, loads: &[Load]) -> anyhow::Result<()> {
+        for load in loads {
+            if let LoadKind::Disk { file_mib, .. } = load.kind {
+                let data = DataFile::device(device, file_mib)?;
+                self.by_mib.insert(file_mib, data);
+            }
+        }
+        Ok(())
     }
 
     /// Makes the files that the loads need.

@@ -14,7 +14,8 @@ mod daemon;
 mod decisions;
 mod disk;
 mod environment;
-mod interrupt;
+pub(crate) mod in_guest;
+pub(crate) mod interrupt;
 mod io_load;
 mod machine;
 mod narrow;
@@ -51,6 +52,13 @@ pub use self::interrupt::Interrupted;
 #[error("{0}")]
 pub struct Unusable(pub(crate) String);
 
+impl Unusable {
+    /// `what` says what is wrong and what would be right.
+    pub(crate) fn new(what: String) -> Self {
+        Self(what)
+    }
+}
+
 /// How often a phase that failed is measured again before the run gives up.
 const RETRIES: u32 = 1;
 
@@ -68,12 +76,16 @@ In a VM of your own, as root:
 pub enum Backend {
     /// This machine: its CPUs are stopped for the other VMs' slices.
     Freezer,
+    /// Real virtual machines: on this machine if it can be their host, else
+    /// inside an emulated one.
+    Kvm,
 }
 
 impl Backend {
     fn name(self) -> &'static str {
         match self {
             Self::Freezer => "freezer",
+            Self::Kvm => "kvm",
         }
     }
 }
@@ -123,6 +135,9 @@ pub struct RunArgs {
     /// their time. Each context switch is some 50 ns faster then.
     #[arg(long, conflicts_with = "timeline")]
     pub no_record: bool,
+    /// Options of one backend.
+    #[command(flatten)]
+    pub kvm: crate::kvm::KvmArgs,
 }
 
 /// The longest timeline: a result file stays readable, and so does the picture.
@@ -145,6 +160,9 @@ fn timeline(text: &str) -> Result<Ns, String> {
 /// after a signal, and whatever made a phase fail twice.
 pub fn run(args: &RunArgs) -> anyhow::Result<String> {
     let scenario = narrow::scenario(Scenario::load(&args.scenario)?, args)?;
+    if args.backend == Backend::Kvm {
+        return on_kvm(scenario, args);
+    }
     let cpus = narrow::cpus(&scenario)?;
     freezer::probe()?;
     for &vms in &scenario.sharing.vms_per_pcpu {
@@ -152,20 +170,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<String> {
             .map_err(|error| Unusable(format!("{error:#}")))?;
     }
     let vmigrater = narrow::vmigrater(args, &scenario)?;
-    if let Some(json) = &args.json {
-        // Now, not after four minutes of measuring.
-        let dir = json
-            .parent()
-            .filter(|dir| !dir.as_os_str().is_empty())
-            .unwrap_or(Path::new("."));
-        if !dir.is_dir() {
-            let (json, dir) = (json.display(), dir.display());
-            return Err(Unusable(format!(
-                "{json}: there is no directory {dir} for the result"
-            ))
-            .into());
-        }
-    }
+    check_json(args)?;
 
     let interrupt = Interrupt::catch().context("cannot catch signals")?;
     let scratch = Scratch::new().context("cannot make a temporary directory")?;
@@ -234,6 +239,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<String> {
         environment,
         phases,
         warnings,
+        lab: None,
     };
     if let Some(json) = &args.json {
         result.save(json)?;
@@ -243,6 +249,51 @@ pub fn run(args: &RunArgs) -> anyhow::Result<String> {
         text.push_str(IN_YOUR_VM);
     }
     Ok(text)
+}
+
+/// Now, not after four minutes of measuring.
+fn check_json(args: &RunArgs) -> anyhow::Result<()> {
+    let Some(json) = &args.json else {
+        return Ok(());
+    };
+    let dir = json
+        .parent()
+        .filter(|dir| !dir.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
+    if !dir.is_dir() {
+        let (json, dir) = (json.display(), dir.display());
+        return Err(Unusable(format!(
+            "{json}: there is no directory {dir} for the result"
+        ))
+        .into());
+    }
+    Ok(())
+}
+
+/// The same on real VMs.
+fn on_kvm(scenario: Scenario, args: &RunArgs) -> anyhow::Result<String> {
+    let vmigrater = narrow::vmigrater(args, &scenario)?;
+    check_json(args)?;
+    let result = crate::kvm::run(scenario, &args.kvm, vmigrater)?;
+    if let Some(json) = &args.json {
+        result.save(json)?;
+    }
+    Ok(report(&result))
+}
+
+/// The report of a result, as `vlab run` and `vlab report` print it.
+#[must_use]
+pub fn report(result: &RunResult) -> String {
+    let mut text = experiment::report::text(result);
+    if let Some(lab) = &result.lab {
+        text.push_str(&experiment::lab::text(lab));
+    }
+    text
+}
+
+/// This machine, for a run in which it reads no disk of its own.
+pub(crate) fn environment(vmigrater: &Path) -> experiment::result::Environment {
+    environment::describe(None, Some(vmigrater), false)
 }
 
 fn describe(step: &schedule::Step<'_>) -> String {

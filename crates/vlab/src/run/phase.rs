@@ -93,6 +93,16 @@ pub(super) fn plan(scenario: &Scenario, vms: u32, cpus: &CpuSet, lead: Ns) -> an
     Ok(Plan::new(lanes.collect())?)
 }
 
+/// How long a phase with so many VMs warms up.
+pub(super) fn warmup(scenario: &Scenario, vms: u32) -> Ns {
+    let periods = if vms > 1 {
+        scenario.sharing.slice * u64::from(vms) * WARMUP_PERIODS
+    } else {
+        Ns::ZERO
+    };
+    scenario.measure.warmup.max(periods)
+}
+
 impl Bench<'_> {
     /// Measures one phase. Whatever it started has ended when it returns.
     pub(super) fn measure(&mut self, step: &Step<'_>) -> anyhow::Result<Phase> {
@@ -127,7 +137,7 @@ impl Bench<'_> {
             }
         };
         self.interrupt
-            .sleep_until(warm_from + self.warmup(step.vms_per_pcpu))?;
+            .sleep_until(warm_from + warmup(self.scenario, step.vms_per_pcpu))?;
         running.window_opens()?;
         let machine = Snapshot::take();
         if let Some(recorder) = &recorder {
@@ -228,16 +238,6 @@ impl Bench<'_> {
         }
     }
 
-    /// How long a phase with so many VMs warms up.
-    pub(super) fn warmup(&self, vms: u32) -> Ns {
-        let periods = if vms > 1 {
-            self.scenario.sharing.slice * u64::from(vms) * WARMUP_PERIODS
-        } else {
-            Ns::ZERO
-        };
-        self.scenario.measure.warmup.max(periods)
-    }
-
     /// Starts the freezer and the arm's program, and says from when on the
     /// CPUs are shared and the program is ready.
     ///
@@ -260,7 +260,8 @@ impl Bench<'_> {
             Ns::ZERO
         };
         let plan = plan(self.scenario, step.vms_per_pcpu, &self.cpus, lead)?;
-        let length = lead + self.warmup(step.vms_per_pcpu) + self.scenario.measure.window + GRACE;
+        let length =
+            lead + warmup(self.scenario, step.vms_per_pcpu) + self.scenario.measure.window + GRACE;
         let freezer = Freezer::start(&plan, &freezer::Options::new(length))?;
         let started = freezer.span().from;
         let map = freezer
@@ -271,7 +272,7 @@ impl Bench<'_> {
             scratch: self.scratch,
             decisions,
         };
-        let running = Running::start(arm, io.tids(), map, setting, self.interrupt)?;
+        let running = Running::start(arm, io.tids(), Some(map), setting, self.interrupt)?;
         let ready = now();
         if has_program {
             // A third more than last time. Should that be too little once, the

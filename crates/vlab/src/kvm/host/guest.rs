@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One guest: a QEMU process, its QMP socket, and the agent inside.
+
+use std::fs;
+use std::fs::File;
+use std::io::BufReader;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::path::PathBuf;
+use std::process::Child;
+use std::process::Command;
+use std::process::Stdio;
+use std::time::Duration;
+use std::time::Instant;
+
+use anyhow::Context;
+use qapi::Qmp;
+use qapi::Stream;
+use qapi::qmp;
+use rustix::process::Signal;
+use units::CpuSet;
+
+use super::super::protocol::FromGuest;
+use super::super::protocol::Setup;
+use super::super::protocol::ToGuest;
+use super::super::protocol::receive;
+use super::super::protocol::send;
+
+/// How long QEMU may take to answer on its own socket.
+const QMP_PATIENCE: Duration = Duration::from_secs(90);
+
+/// How much of a lost guest's console is told, in lines.
+const TOLD: usize = 4;
+
+/// A running guest; its QEMU is killed on drop.
+pub(super) struct Guest {
+    number: u32,
+    child: Child,
+    dir: PathBuf,
+    qmp: Option<Qmp<Stream<BufReader<UnixStream>, UnixStream>>>,
+    agent: Option<BufReader<UnixStream>>,
+    /// Under which kernel the agent runs.
+    pub(super) kernel: String,
+}
+
+impl std::fmt::Debug for Guest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Guest")
+            .field("number", &self.number)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Guest {
+    /// Starts QEMU and returns at once.
+    pub(super) fn start(setup: &Setup, number: u32, disk: &Path) -> anyhow::Result<Self> {
+        let dir = Path::new(&setup.dir).join(format!("guest{number}"));
+        fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        let (program, first) = setup.qemu.split_first().context("no QEMU given")?;
+        let log = File::create(dir.join("qemu"))?;
+        let mut command = Command::new(program);
+        command
+            .args(first)
+            .args(arguments(setup, number, &dir, disk))
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log);
+        // SAFETY: between fork and exec only one system call is made, which
+        // allocates nothing and takes no lock.
+        unsafe {
+            command.pre_exec(|| {
+                Ok(rustix::process::set_parent_process_death_signal(Some(
+                    Signal::KILL,
+                ))?)
+            });
+        }
+        let child = command
+            .spawn()
+            .with_context(|| format!("cannot start {program}"))?;
+        Ok(Self {
+            number,
+            child,
+            dir,
+            qmp: None,
+            agent: None,
+            kernel: String::new(),
+        })
+    }
+
+    /// Process id of its QEMU: the VM's name in the host's trace.
+    pub(super) fn vm(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Connects to QEMU and the port of the agent, and puts vCPU i on the i-th of `cpus`.
+    pub(super) fn connect(&mut self, cpus: &CpuSet) -> anyhow::Result<()> {
+        let stream = self.dial("qmp", Instant::now() + QMP_PATIENCE)?;
+        stream.set_read_timeout(Some(QMP_PATIENCE))?;
+        let mut qmp = Qmp::new(Stream::new(BufReader::new(stream.try_clone()?), stream));
+        qmp.handshake().context("QEMU does not speak QMP")?;
+        let vcpus = qmp.execute(&qmp::query_cpus_fast {})?;
+        for (vcpu, cpu) in vcpus.iter().zip(cpus.iter()) {
+            let base = match vcpu {
+                qmp::CpuInfoFast::x86_64(vcpu) => vcpu,
+                _ => anyhow::bail!("guest {} is no x86-64 machine", self.number),
+            };
+            let tid = rustix::process::Pid::from_raw(i32::try_from(base.thread_id)?);
+            let mut mask = rustix::thread::CpuSet::new();
+            mask.set(cpu.index());
+            rustix::thread::sched_setaffinity(tid, &mask)
+                .with_context(|| format!("cannot put a vCPU on CPU {cpu}"))?;
+        }
+        self.qmp = Some(qmp);
+        // Now, not when the guest is up: a port that nobody holds is at its end
+        // for those inside.
+        let stream = self.dial("agent", Instant::now() + QMP_PATIENCE)?;
+        self.agent = Some(BufReader::new(stream));
+        Ok(())
+    }
+
+    /// Waits until the agent inside has spoken.
+    pub(super) fn wait_up(&mut self, until: Instant) -> anyhow::Result<()> {
+        match self.answer(until)? {
+            FromGuest::Up(kernel) => self.kernel = kernel,
+            other => anyhow::bail!("guest {} says {other:?} first", self.number),
+        }
+        Ok(())
+    }
+
+    /// Asks the agent something and waits for its answer.
+    pub(super) fn ask(&mut self, what: &ToGuest, patience: Duration) -> anyhow::Result<FromGuest> {
+        self.tell(what)?;
+        self.answer(Instant::now() + patience)
+    }
+
+    /// Asks the agent something that has no answer but "done".
+    pub(super) fn order(&mut self, what: &ToGuest, patience: Duration) -> anyhow::Result<()> {
+        match self.ask(what, patience)? {
+            FromGuest::Done => Ok(()),
+            other => anyhow::bail!("guest {} says {other:?}", self.number),
+        }
+    }
+
+    fn tell(&mut self, what: &ToGuest) -> anyhow::Result<()> {
+        let agent = self.agent.as_mut().context("the guest is not up")?;
+        send(agent.get_mut(), what).with_context(|| format!("guest {}", self.number))
+    }
+
+    fn answer(&mut self, until: Instant) -> anyhow::Result<FromGuest> {
+        let number = self.number;
+        let left = until
+            .saturating_duration_since(Instant::now())
+            .max(Duration::from_millis(1));
+        let agent = self.agent.as_mut().context("the guest is not up")?;
+        agent.get_ref().set_read_timeout(Some(left))?;
+        match receive(agent) {
+            Ok(Some(FromGuest::Failed(why))) => anyhow::bail!("guest {}: {why}", self.number),
+            Ok(Some(answer)) => Ok(answer),
+            Ok(None) | Err(_) => {
+                anyhow::bail!("guest {} does not answer{}", number, self.last_words())
+            }
+        }
+    }
+
+    /// Connects to a socket that QEMU makes when it gets so far.
+    fn dial(&mut self, name: &str, until: Instant) -> anyhow::Result<UnixStream> {
+        let (path, number) = (self.dir.join(name), self.number);
+        loop {
+            if let Ok(stream) = UnixStream::connect(&path) {
+                return Ok(stream);
+            }
+            if let Some(status) = self.child.try_wait()? {
+                anyhow::bail!(
+                    "QEMU of guest {} ended ({status}){}",
+                    number,
+                    self.last_words()
+                );
+            }
+            anyhow::ensure!(
+                Instant::now() < until,
+                "QEMU of guest {} does not open its socket {name}{}",
+                number,
+                self.last_words()
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// What QEMU thinks of it, where its vCPUs are, and the end of its console.
+    fn last_words(&mut self) -> String {
+        let mut words = Vec::new();
+        if let Ok(Some(status)) = self.child.try_wait() {
+            words.push(format!("QEMU ended: {status}"));
+        } else if let Some(qmp) = &mut self.qmp {
+            if let Ok(status) = qmp.execute(&qmp::query_status {}) {
+                words.push(format!("QEMU says {:?}", status.status));
+            }
+            let asked = qmp.execute(&qmp::human_monitor_command {
+                cpu_index: None,
+                command_line: "info registers -a".to_owned(),
+            });
+            if let Ok(registers) = asked {
+                let rip = registers
+                    .lines()
+                    .filter_map(|line| {
+                        line.split_whitespace()
+                            .find(|word| word.starts_with("RIP="))
+                    })
+                    .collect::<Vec<_>>()
+                    .join(" ");
+                let halted = registers.matches("HLT=1").count();
+                words.push(format!("{rip}, {halted} vCPU(s) halted"));
+                let _ = fs::write(self.dir.join("registers"), registers);
+            }
+        }
+        for file in ["console", "qemu"] {
+            let text = fs::read(self.dir.join(file)).unwrap_or_default();
+            let text = String::from_utf8_lossy(&text);
+            let lines: Vec<&str> = text
+                .lines()
+                .filter(|line| !line.trim().is_empty())
+                .collect();
+            words.extend(
+                lines[lines.len().saturating_sub(TOLD)..]
+                    .iter()
+                    .map(|line| (*line).trim().to_owned()),
+            );
+        }
+        if words.is_empty() {
+            String::new()
+        } else {
+            format!(": {}", words.join(" | "))
+        }
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        // Nothing in it is worth a polite end.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// QEMU's arguments for a guest.
+fn arguments(setup: &Setup, number: u32, dir: &Path, disk: &Path) -> Vec<String> {
+    let vcpus = setup.scenario.topology.cpus;
+    let at = |name: &str| dir.join(name).display().to_string();
+    let mut args = Vec::new();
+    let mut add = |words: &[&str]| args.extend(words.iter().map(|word| (*word).to_owned()));
+    add(&["-name", &format!("vlab{number},debug-threads=on")]);
+    add(&["-accel", "kvm", "-cpu", &setup.cpu, "-machine", "pc"]);
+    add(&["-smp", &vcpus.to_string()]);
+    add(&["-m", &setup.memory_mib.to_string()]);
+    add(&["-nodefaults", "-no-user-config", "-no-reboot"]);
+    add(&["-display", "none"]);
+    add(&["-kernel", &setup.kernel, "-initrd", &setup.initramfs]);
+    // hvc0: under nested KVM the emulated serial port loses output.
+    add(&[
+        "-append",
+        &format!(
+            "console=hvc0 8250.nr_uarts=0 loglevel=5 panic=-1 oops=panic nopvspin mitigations=off {}",
+            setup.append
+        ),
+    ]);
+    let qmp = format!("unix:{},server=on,wait=off", at("qmp"));
+    add(&["-qmp", &qmp]);
+    add(&["-device", "virtio-serial-pci"]);
+    add(&["-chardev", &format!("file,id=hvc,path={}", at("console"))]);
+    add(&["-device", "virtconsole,chardev=hvc"]);
+    for name in ["out", "ctl"] {
+        add(&["-chardev", &format!("file,id={name},path={}", at(name))]);
+        add(&[
+            "-device",
+            &format!("virtserialport,chardev={name},name=vlab.{name}"),
+        ]);
+    }
+    let agent = format!("socket,id=agent,path={},server=on,wait=off", at("agent"));
+    add(&["-chardev", &agent]);
+    add(&["-device", "virtserialport,chardev=agent,name=vlab.agent"]);
+    if number == 0 {
+        add(&["-object", "iothread,id=io0"]);
+        let blockdev = format!(
+            "driver=host_device,node-name=disk,filename={},cache.direct=on,aio=native",
+            disk.display()
+        );
+        add(&["-blockdev", &blockdev]);
+        let device = format!("virtio-blk-pci,drive=disk,iothread=io0,num-queues={vcpus}");
+        add(&["-device", &device]);
+    }
+    args
+}

@@ -1,0 +1,397 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `vlab kvm-host`: the part of a lab that runs on the KVM host.
+//!
+//! It boots the guests, runs the scheduler, measures a step when told to, and
+//! goes when its input ends. All that it starts dies with it.
+
+mod clock;
+mod disk;
+mod guest;
+mod turns;
+
+use std::fs;
+use std::fs::File;
+use std::io::BufRead;
+use std::io::BufReader;
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Child;
+use std::process::Command;
+use std::process::Stdio;
+use std::time::Duration;
+use std::time::Instant;
+
+use anyhow::Context;
+use experiment::lab::LabPhase;
+use experiment::lab::Steal;
+use experiment::lab::Turns;
+use experiment::result::Host;
+use experiment::result::Phase;
+use experiment::scenario::LoadKind;
+use rustix::process::Signal;
+use units::CpuSet;
+use units::Ns;
+use units::Time;
+
+use self::clock::Clock;
+use self::disk::NullDisk;
+use self::guest::Guest;
+use self::turns::Span;
+use super::protocol::FromGuest;
+use super::protocol::FromHost;
+use super::protocol::Measured;
+use super::protocol::Setup;
+use super::protocol::Stolen;
+use super::protocol::ToGuest;
+use super::protocol::ToHost;
+use super::protocol::receive;
+use super::protocol::send;
+use crate::load::now;
+use crate::run::in_guest;
+
+/// How long a guest may take for an answer that needs no measuring. It shares
+/// its CPUs with the others and may have to wait for some slices.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+/// How long the scheduler's trace may be behind.
+const TRACE_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Runs until the input ends.
+///
+/// # Errors
+/// The other side has gone; whatever else goes wrong is told to it.
+pub fn run() -> anyhow::Result<()> {
+    let mut input = BufReader::new(std::io::stdin().lock());
+    let mut output = std::io::stdout().lock();
+    if let Err(error) = serve(&mut input, &mut output) {
+        send(&mut output, &FromHost::Failed(format!("{error:#}")))?;
+    }
+    Ok(())
+}
+
+fn serve(input: &mut impl BufRead, output: &mut impl Write) -> anyhow::Result<()> {
+    let Some(ToHost::Setup(setup)) = receive(input)? else {
+        anyhow::bail!("the first message is not what to set up");
+    };
+    let mut lab = Lab::start(*setup, output)?;
+    send(
+        output,
+        &FromHost::Ready {
+            kernel: rustix::system::uname()
+                .release()
+                .to_string_lossy()
+                .into_owned(),
+            guest_kernel: lab
+                .guests
+                .first()
+                .map(|guest| guest.kernel.clone())
+                .unwrap_or_default(),
+            qemu: qemu_version(&lab.setup),
+        },
+    )?;
+    while let Some(message) = receive(input)? {
+        match message {
+            ToHost::Measure(step) => {
+                let measured = lab.measure(step)?;
+                send(output, &FromHost::Measured(Box::new(measured)))?;
+            }
+            ToHost::Exec(guest, words) => {
+                let exit = lab.execute(guest, words)?;
+                send(output, &FromHost::Exit(exit))?;
+            }
+            ToHost::Setup(_) => anyhow::bail!("set up twice"),
+            ToHost::Quit => break,
+        }
+    }
+    Ok(())
+}
+
+/// The running lab.
+#[derive(Debug)]
+struct Lab {
+    // In the order in which they have to go.
+    scheduler: Scheduler,
+    guests: Vec<Guest>,
+    _disk: NullDisk,
+    setup: Setup,
+    cpus: CpuSet,
+    clock: Clock,
+    started: Time,
+}
+
+impl Lab {
+    fn start(setup: Setup, output: &mut impl Write) -> anyhow::Result<Self> {
+        let mut says = |what: String| send(output, &FromHost::Says(what));
+        let cpus: CpuSet = freezer::online_cpus()?
+            .iter()
+            .take(setup.scenario.topology.cpus as usize)
+            .collect();
+        anyhow::ensure!(
+            cpus.len() == setup.scenario.topology.cpus,
+            "the scenario asks for {} CPUs, the host has {}",
+            setup.scenario.topology.cpus,
+            cpus.len()
+        );
+        fs::create_dir_all(&setup.dir)?;
+        let disk = NullDisk::create(
+            disk_mib(&setup),
+            setup.disk_latency,
+            setup.scenario.topology.cpus,
+        )?;
+        let started = Instant::now();
+        let mut guests = (0..setup.guests)
+            .map(|number| Guest::start(&setup, number, disk.path()))
+            .collect::<anyhow::Result<Vec<_>>>()?;
+        for guest in &mut guests {
+            guest.connect(&cpus)?;
+        }
+        let until = started + setup.boot.to_std();
+        for (number, guest) in guests.iter_mut().enumerate() {
+            guest.wait_up(until)?;
+            let seconds = started.elapsed().as_secs();
+            says(format!("guest {number} is up after {seconds} s"))?;
+            guest.order(
+                &ToGuest::Scenario(Box::new(setup.scenario.clone())),
+                PATIENCE,
+            )?;
+        }
+        let scheduler = Scheduler::start(&setup)?;
+        says(scheduler.said.clone())?;
+        // Now, while all guests are idle; the difference does not change.
+        let clock = clock::compare(guests.first_mut().context("no guests")?, PATIENCE)?;
+        Ok(Self {
+            clock,
+            scheduler,
+            guests,
+            _disk: disk,
+            setup,
+            cpus,
+            started: now(),
+        })
+    }
+
+    fn execute(&mut self, guest: u32, words: Vec<String>) -> anyhow::Result<super::protocol::Exit> {
+        let guest = self
+            .guests
+            .get_mut(guest as usize)
+            .with_context(|| format!("there is no guest {guest}"))?;
+        match guest.ask(&ToGuest::Exec(words), PATIENCE * 3)? {
+            FromGuest::Exit(exit) => Ok(exit),
+            other => anyhow::bail!("a guest says {other:?}"),
+        }
+    }
+
+    /// Measures one step of the schedule.
+    fn measure(&mut self, step: usize) -> anyhow::Result<(Phase, LabPhase)> {
+        let plan = in_guest::outline(&self.setup.scenario, step)?;
+        for (number, guest) in self.guests.iter_mut().enumerate().skip(1) {
+            // The other VMs of this phase compute, the rest sleeps.
+            let computes = (number as u32) < plan.vms_per_pcpu;
+            guest.order(&ToGuest::Compute(computes), PATIENCE)?;
+        }
+        self.scheduler.alive()?;
+        let (under_test, others) = self.guests.split_first_mut().context("there is no guest")?;
+        let clock = self.clock;
+        let patience = plan.length.to_std() + PATIENCE * 3;
+        let measured = match under_test.ask(&ToGuest::Measure(step), patience)? {
+            FromGuest::Measured(measured) => *measured,
+            other => anyhow::bail!("the guest under test says {other:?}"),
+        };
+        let mut alive = 1;
+        for guest in others {
+            guest.ask(&ToGuest::Time, PATIENCE)?;
+            alive += 1;
+        }
+        let span = |from: u64, to: u64| Span {
+            from: clock.to_host(from),
+            to: clock.to_host(to),
+        };
+        let window = span(measured.from, measured.to);
+        let mut phase = measured.phase.clone();
+        phase.at = window.from.since(self.started);
+        let mut lab = LabPhase {
+            arm: phase.arm.clone(),
+            vms_per_pcpu: phase.vms_per_pcpu,
+            round: phase.round,
+            alive,
+            clock_error: clock.error,
+            ..LabPhase::default()
+        };
+        let events = self.scheduler.events_until(window.to)?;
+        let vm = under_test.vm();
+        if phase.vms_per_pcpu > 1 {
+            phase.host = turns::host(&events, vm, window);
+            lab.turns = self.turns(&events, window);
+            lab.steal = steal(&events, vm, &measured, span);
+        } else {
+            phase.host = Host {
+                on_share: self.cpus.iter().map(|_| 1.0).collect(),
+                union_share: 1.0,
+                slices: 0,
+            };
+        }
+        Ok((phase, lab))
+    }
+
+    fn turns(&self, events: &[scx_vcpu::trace::Event], window: Span) -> Vec<Turns> {
+        let sharing = &self.setup.scenario.sharing;
+        let possible = possible_cpus();
+        let asked =
+            scx_vcpu::policy::fixed::slices(sharing.slice, sharing.sweep_permille, possible)
+                .unwrap_or_default();
+        self.cpus
+            .iter()
+            .map(|cpu| {
+                let asked = asked.get(cpu.index()).copied().unwrap_or(sharing.slice);
+                turns::turns(events, cpu.0 as u16, asked, window)
+            })
+            .collect()
+    }
+}
+
+/// As large as the largest file that a load wants to read.
+fn disk_mib(setup: &Setup) -> u32 {
+    let sizes = setup.scenario.loads.iter().map(|load| match load.kind {
+        LoadKind::Disk { file_mib, .. } => file_mib,
+        _ => 0,
+    });
+    sizes.max().unwrap_or(0).max(16)
+}
+
+fn possible_cpus() -> u32 {
+    scx_vcpu::run::possible_cpus().unwrap_or(1)
+}
+
+/// Both sides of each vCPU's stolen time, each over the interval between the
+/// guest's two readings.
+fn steal(
+    events: &[scx_vcpu::trace::Event],
+    vm: u32,
+    measured: &Measured,
+    span: impl Fn(u64, u64) -> Span,
+) -> Vec<Steal> {
+    let readings = measured.steal_from.iter().zip(&measured.steal_to);
+    readings
+        .enumerate()
+        .map(|(vcpu, (from, to)): (usize, (&Stolen, &Stolen))| {
+            let waited = turns::waited(events, vm, span(from.at, to.at));
+            Steal {
+                host: u16::try_from(vcpu)
+                    .ok()
+                    .and_then(|vcpu| waited.get(&vcpu))
+                    .copied()
+                    .unwrap_or(Ns::ZERO),
+                guest: to.stolen - from.stolen,
+            }
+        })
+        .collect()
+}
+
+/// The host scheduler as a child.
+#[derive(Debug)]
+struct Scheduler {
+    child: Child,
+    trace: PathBuf,
+    errors: PathBuf,
+    said: String,
+}
+
+impl Scheduler {
+    fn start(setup: &Setup) -> anyhow::Result<Self> {
+        let sharing = &setup.scenario.sharing;
+        let dir = PathBuf::from(&setup.dir);
+        let (trace, errors) = (dir.join("trace"), dir.join("scx_vcpu"));
+        let mut command = Command::new(&setup.scx_vcpu);
+        command
+            .args(["run", "--policy", "fixed"])
+            .arg(format!("--slice={}ns", sharing.slice.0))
+            .arg(format!("--sweep={}", sharing.sweep_permille))
+            .arg("--trace")
+            .arg(&trace)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(File::create(&errors)?);
+        // SAFETY: between fork and exec only one system call is made, which
+        // allocates nothing and takes no lock.
+        unsafe {
+            command.pre_exec(|| {
+                Ok(rustix::process::set_parent_process_death_signal(Some(
+                    Signal::TERM,
+                ))?)
+            });
+        }
+        let mut child = command
+            .spawn()
+            .with_context(|| format!("cannot start {}", setup.scx_vcpu))?;
+        let mut said = String::new();
+        if let Some(stdout) = child.stdout.take() {
+            // It prints one line when it schedules, or ends.
+            BufReader::new(stdout).read_line(&mut said)?;
+        }
+        let mut scheduler = Self {
+            child,
+            trace,
+            errors,
+            said: said.trim().to_owned(),
+        };
+        if scheduler.said.is_empty() {
+            let _ = scheduler.child.wait();
+        }
+        scheduler.alive()?;
+        Ok(scheduler)
+    }
+
+    fn alive(&mut self) -> anyhow::Result<()> {
+        if let Some(status) = self.child.try_wait()? {
+            let errors = fs::read_to_string(&self.errors).unwrap_or_default();
+            anyhow::bail!("the host scheduler ended ({status}): {}", errors.trim());
+        }
+        Ok(())
+    }
+
+    /// The trace, complete up to an instant.
+    fn events_until(&mut self, until: Time) -> anyhow::Result<Vec<scx_vcpu::trace::Event>> {
+        let give_up = Instant::now() + TRACE_PATIENCE;
+        loop {
+            let events = scx_vcpu::trace::read(File::open(&self.trace)?)?;
+            // An idle guest may have no event for a while; the writer is at most
+            // a tenth of a second behind.
+            if events.last().is_some_and(|event| event.at > until) || Instant::now() > give_up {
+                return Ok(events);
+            }
+            self.alive()?;
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+}
+
+impl Drop for Scheduler {
+    fn drop(&mut self) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        let _ = rustix::process::kill_process(pid, Signal::TERM);
+        let give_up = Instant::now() + Duration::from_secs(5);
+        while Instant::now() < give_up {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn qemu_version(setup: &Setup) -> String {
+    let Some((program, first)) = setup.qemu.split_first() else {
+        return String::new();
+    };
+    let done = Command::new(program).args(first).arg("--version").output();
+    done.ok()
+        .and_then(|done| {
+            let text = String::from_utf8_lossy(&done.stdout).into_owned();
+            let word = text.split_whitespace().nth(3)?;
+            Some(word.to_owned())
+        })
+        .unwrap_or_default()
+}

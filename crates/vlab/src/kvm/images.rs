@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What guests and the emulated host boot.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::path::PathBuf;
+
+use anyhow::Context;
+
+use super::userland::Userland;
+use super::userland::inside;
+use crate::vm::Image;
+use crate::vm::Kernel;
+
+/// Where the guests' files are on the emulated host.
+pub(super) const GUEST_KERNEL: &str = "/vlab/guest/vmlinuz";
+/// See [`GUEST_KERNEL`].
+pub(super) const GUEST_INITRAMFS: &str = "/vlab/guest/initramfs";
+
+/// Programs of Debian that guests have.
+const IN_GUESTS: [&str; 3] = ["fio", "stress-ng", "sysbench"];
+
+/// Finds the virtio port `$1`: there is no udev that would name it. A port can be
+/// opened once only, hence `<>`.
+const FIND_PORT: &str = "\
+port() {
+	for dir in /sys/class/virtio-ports/*; do
+		[ \"$(cat \"$dir/name\")\" = \"$1\" ] && echo \"/dev/${dir##*/}\"
+	done
+}
+";
+
+/// The project's own programs.
+#[derive(Debug, Clone)]
+pub(super) struct Programs {
+    pub(super) vlab: PathBuf,
+    pub(super) vmigrater: PathBuf,
+    pub(super) scx_vcpu: PathBuf,
+}
+
+/// What a guest boots.
+pub(super) fn guest(
+    kernel: &Kernel,
+    userland: &Userland,
+    programs: &Programs,
+    scratch: &Path,
+) -> anyhow::Result<Image> {
+    let script = format!("{FIND_PORT}exec 5<>$(port vlab.agent)\nexec vlab kvm-agent <&5 >&5\n");
+    let mut image = Image::builder(kernel).binary(&programs.vlab).script(script);
+    if programs.vmigrater.is_file() {
+        image = image.binary(&programs.vmigrater);
+    }
+    for (here, inside) in userland.files(&IN_GUESTS)? {
+        image = image.file(here, inside);
+    }
+    for program in IN_GUESTS {
+        let wrapper = scratch.join(program);
+        let words = inside(program).join(" ");
+        fs::write(&wrapper, format!("#!/bin/sh\nexec {words} \"$@\"\n"))
+            .and_then(|()| fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755)))
+            .with_context(|| format!("cannot write {}", wrapper.display()))?;
+        image = image.file(wrapper, Path::new("/bin").join(program));
+    }
+    Ok(image.build()?)
+}
+
+/// What the emulated host boots: KVM, QEMU, the scheduler, and the guests' files.
+pub(super) fn host(
+    kernel: &Kernel,
+    userland: &Userland,
+    programs: &Programs,
+    guest: &Image,
+) -> anyhow::Result<Image> {
+    // What the guests' consoles said is printed last: when the lab is lost, it is
+    // all that is left of them.
+    let script = format!(
+        "{FIND_PORT}mount -t configfs configfs /sys/kernel/config\n\
+         mkdir -p /tmp/lab\n\
+         exec 5<>$(port vlab.host)\n\
+         vlab kvm-host <&5 >&5\n\
+         code=$?\n\
+         dmesg | tail -n 100\n\
+         for file in /tmp/lab/scx_vcpu /tmp/lab/guest*/console /tmp/lab/guest*/out /tmp/lab/guest*/registers; do\n\
+         \techo \"== $file\"; tail -n 60 \"$file\"\n\
+         done\n\
+         exit $code\n"
+    );
+    let mut image = Image::builder(kernel)
+        .module("kvm_amd")
+        .module("null_blk")
+        .binary(&programs.vlab)
+        .binary(&programs.scx_vcpu)
+        .file(guest.kernel().vmlinuz(), GUEST_KERNEL)
+        .file(guest.initramfs(), GUEST_INITRAMFS)
+        .script(script);
+    let files = userland.files(&["qemu-system-x86_64"])?;
+    for (here, inside) in files.into_iter().chain(userland.firmware()) {
+        image = image.file(here, inside);
+    }
+    Ok(image.build()?)
+}

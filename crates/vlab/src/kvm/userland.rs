@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Programs of Debian with everything they need, unpacked and not installed.
+//!
+//! QEMU of this very version, fio and the rest then run here, on the emulated
+//! host and in its guests alike, whatever this machine has installed: by the
+//! dynamic loader that came with them. A guest's programs therefore do not
+//! depend on the machine that built it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::Context;
+
+use crate::vm::Store;
+use crate::vm::apt::Apt;
+
+/// What is unpacked; apt adds what these depend on.
+const PACKAGES: [&str; 4] = ["qemu-system-x86", "fio", "stress-ng", "sysbench"];
+
+/// Where they come from. QEMU up to 10.1 changes a vCPU's pending interrupts
+/// without a lock when a guest is entered or left, so that an emulated KVM host
+/// can lose one; 11 does not.
+pub(super) const RELEASE: &str = "trixie-backports";
+
+/// Directories with libraries, below the root.
+const LIBRARIES: [&str; 4] = [
+    "usr/lib/x86_64-linux-gnu",
+    "lib/x86_64-linux-gnu",
+    // Outside the loader's usual path: what librados, a library of fio, needs.
+    "usr/lib/x86_64-linux-gnu/ceph",
+    "usr/lib/x86_64-linux-gnu/pulseaudio",
+];
+
+/// Where it is in the guests and on the emulated host.
+const INSIDE: &str = "/debian";
+
+/// An unpacked tree of packages.
+#[derive(Debug, Clone)]
+pub(super) struct Userland {
+    root: PathBuf,
+}
+
+impl Userland {
+    /// The tree in the cache; fetched and unpacked when it is not there.
+    pub(super) fn open(store: &Store, release: &str) -> anyhow::Result<Self> {
+        let home = store.root().join("userland").join(release);
+        let stamp = home.join("packages");
+        let wanted = format!("{release} {}\n", PACKAGES.join(" "));
+        let _lock = store.lock().context("cannot lock the cache")?;
+        if fs::read_to_string(&stamp).unwrap_or_default() != wanted {
+            let new = home.with_extension("new");
+            if new.exists() {
+                fs::remove_dir_all(&new)?;
+            }
+            let (debs, root) = (new.join("debs"), new.join("root"));
+            fs::create_dir_all(&root).with_context(|| format!("cannot make {}", root.display()))?;
+            let apt = Apt::open(store)?;
+            apt.update()?;
+            for deb in apt.download_with_dependencies(release, &PACKAGES, &debs)? {
+                crate::vm::unpack(&deb, &root)?;
+            }
+            fs::remove_dir_all(&debs)?;
+            fs::write(new.join("packages"), wanted)?;
+            if home.exists() {
+                fs::remove_dir_all(&home)?;
+            }
+            fs::rename(&new, &home)?;
+        }
+        Ok(Self {
+            root: home.join("root"),
+        })
+    }
+
+    fn loader(&self) -> PathBuf {
+        // Older releases have it in /lib64.
+        let new = self.root.join("usr/lib64/ld-linux-x86-64.so.2");
+        if new.exists() {
+            new
+        } else {
+            self.root.join("lib64/ld-linux-x86-64.so.2")
+        }
+    }
+
+    fn library_path(&self) -> String {
+        LIBRARIES
+            .map(|dir| self.root.join(dir).display().to_string())
+            .join(":")
+    }
+
+    /// Words that run a program of the tree on this machine.
+    pub(super) fn here(&self, program: &str) -> Vec<String> {
+        vec![
+            self.loader().display().to_string(),
+            "--library-path".to_owned(),
+            self.library_path(),
+            self.root.join(program).display().to_string(),
+        ]
+    }
+
+    /// Words that run QEMU on this machine, with its firmware.
+    pub(super) fn qemu_here(&self) -> Vec<String> {
+        let mut words = self.here("usr/bin/qemu-system-x86_64");
+        for dir in ["usr/share/seabios", "usr/share/qemu"] {
+            words.extend(["-L".to_owned(), self.root.join(dir).display().to_string()]);
+        }
+        words
+    }
+
+    /// Words that run QEMU inside, with its firmware.
+    pub(super) fn qemu_inside() -> Vec<String> {
+        let mut words = inside("qemu-system-x86_64");
+        words.extend(["-L".to_owned(), format!("{INSIDE}/share")]);
+        words
+    }
+
+    /// Files of programs with their libraries: on this machine, and inside.
+    pub(super) fn files(&self, programs: &[&str]) -> anyhow::Result<BTreeMap<PathBuf, PathBuf>> {
+        let place = |kind: &str, path: &Path| {
+            let name = path.file_name().unwrap_or_default();
+            Path::new(INSIDE).join(kind).join(name)
+        };
+        let mut files = BTreeMap::new();
+        for program in programs {
+            let path = self.root.join("usr/bin").join(program);
+            for library in self.libraries(&path)? {
+                let inside = place("lib", &library);
+                files.insert(library, inside);
+            }
+            let inside = place("bin", &path);
+            files.insert(path, inside);
+        }
+        // Last: it is among the libraries too.
+        files.insert(self.loader(), PathBuf::from(format!("{INSIDE}/loader")));
+        Ok(files)
+    }
+
+    /// QEMU's firmware: on this machine, and inside.
+    pub(super) fn firmware(&self) -> Vec<(PathBuf, PathBuf)> {
+        [
+            "usr/share/seabios/bios-256k.bin",
+            "usr/share/qemu/kvmvapic.bin",
+            "usr/share/qemu/linuxboot_dma.bin",
+        ]
+        .iter()
+        .map(|file| {
+            let name = Path::new(file).file_name().unwrap_or_default();
+            (
+                self.root.join(file),
+                Path::new(INSIDE).join("share").join(name),
+            )
+        })
+        .collect()
+    }
+
+    fn libraries(&self, program: &Path) -> anyhow::Result<Vec<PathBuf>> {
+        let done = Command::new(self.loader())
+            .args(["--library-path", &self.library_path(), "--list"])
+            .arg(program)
+            .env("LC_ALL", "C")
+            .output()
+            .with_context(|| format!("cannot run {}", self.loader().display()))?;
+        anyhow::ensure!(
+            done.status.success(),
+            "{} lacks a library: {}; fix: delete {} and run again",
+            program.display(),
+            String::from_utf8_lossy(&done.stderr).trim(),
+            self.root.display()
+        );
+        // "name => path (address)"; the loader has no arrow.
+        let text = String::from_utf8_lossy(&done.stdout);
+        Ok(text
+            .lines()
+            .filter_map(|line| line.split_once(" => ")?.1.split_once(" ("))
+            .map(|(path, _)| PathBuf::from(path))
+            // One of this machine would be of another version.
+            .filter(|path| path.starts_with(&self.root))
+            .collect())
+    }
+}
+
+/// Words that run a program inside.
+pub(super) fn inside(program: &str) -> Vec<String> {
+    vec![
+        format!("{INSIDE}/loader"),
+        "--library-path".to_owned(),
+        format!("{INSIDE}/lib"),
+        format!("{INSIDE}/bin/{program}"),
+    ]
+}

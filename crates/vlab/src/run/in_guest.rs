@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The guest's half of a phase on real VMs: the same loads and the same arms,
+//! but the CPUs are shared by a real host.
+
+use std::path::Path;
+use std::path::PathBuf;
+
+use anyhow::Context;
+use experiment::result::Host;
+use experiment::result::Phase;
+use experiment::scenario::ArmKind;
+use experiment::scenario::Scenario;
+use units::CpuSet;
+use units::Ns;
+
+use super::arm::Running;
+use super::arm::Setting;
+use super::arm::set_priorities;
+use super::interrupt::Interrupt;
+use super::io_load::ComputeLoad;
+use super::io_load::DataFiles;
+use super::io_load::IoLoad;
+use super::phase::warmup;
+use super::schedule;
+use super::schedule::Step;
+use crate::load::Window;
+use crate::load::now;
+
+/// Where the daemon is in a guest.
+const VMIGRATER: &str = "/bin/vmigrater";
+
+/// What the host must know of a step.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outline {
+    /// VMs that compute at the same time.
+    pub(crate) vms_per_pcpu: u32,
+    /// Warm-up and window.
+    pub(crate) length: Ns,
+}
+
+/// How many steps a scenario has.
+pub(crate) fn steps(scenario: &Scenario) -> usize {
+    schedule::steps(scenario).len()
+}
+
+/// Name of a step for people.
+pub(crate) fn describe(scenario: &Scenario, step: usize) -> String {
+    schedule::steps(scenario)
+        .get(step)
+        .map(super::describe)
+        .unwrap_or_default()
+}
+
+/// What the host must know of step `number`.
+pub(crate) fn outline(scenario: &Scenario, number: usize) -> anyhow::Result<Outline> {
+    let steps = schedule::steps(scenario);
+    let step = steps.get(number).context("there is no such step")?;
+    Ok(Outline {
+        vms_per_pcpu: step.vms_per_pcpu,
+        length: warmup(scenario, step.vms_per_pcpu) + scenario.measure.window,
+    })
+}
+
+/// A guest that can measure.
+#[derive(Debug)]
+pub(crate) struct InGuest {
+    scenario: Scenario,
+    cpus: CpuSet,
+    files: DataFiles,
+    interrupt: Interrupt,
+    scratch: tempfile::TempDir,
+    vmigrater: PathBuf,
+    /// Compute of a guest that is not under test.
+    beside: Option<ComputeLoad>,
+}
+
+impl InGuest {
+    /// Prepares a guest; `disk` is what disk loads read.
+    pub(crate) fn new(scenario: Scenario, disk: Option<&Path>) -> anyhow::Result<Self> {
+        let mut files = DataFiles::new(Path::new("/tmp"));
+        if let Some(disk) = disk {
+            files.use_device(disk, &scenario.loads)?;
+        }
+        Ok(Self {
+            cpus: freezer::online_cpus()?,
+            files,
+            interrupt: Interrupt::catch().context("cannot catch signals")?,
+            scratch: tempfile::tempdir().context("cannot make a temporary directory")?,
+            vmigrater: VMIGRATER.into(),
+            beside: None,
+            scenario,
+        })
+    }
+
+    /// Computes on every vCPU, or stops that.
+    pub(crate) fn compute(&mut self, on: bool) -> anyhow::Result<()> {
+        if on && self.beside.is_none() {
+            let threads = self.scenario.compute.threads_per_cpu.max(1);
+            self.beside = Some(ComputeLoad::start(&self.cpus, threads, &self.interrupt)?);
+        } else if !on {
+            self.beside = None;
+        }
+        Ok(())
+    }
+
+    /// Measures a step. `edge` is called when the window opens and when it has
+    /// closed. The host's part of the result is empty.
+    pub(crate) fn measure(
+        &mut self,
+        number: usize,
+        mut edge: impl FnMut() -> anyhow::Result<()>,
+    ) -> anyhow::Result<(Phase, Window)> {
+        let scenario = self.scenario.clone();
+        let steps = schedule::steps(&scenario);
+        let step = steps.get(number).context("there is no such step")?;
+        let threads = scenario.compute.threads_per_cpu;
+        let compute = step
+            .compute
+            .then(|| ComputeLoad::start(&self.cpus, threads, &self.interrupt))
+            .transpose()?;
+        let mut io = match step.load {
+            Some(load) => IoLoad::start(load, &self.files, self.scratch.path(), &self.interrupt)?,
+            None => IoLoad::Idle,
+        };
+        let masks = masks(io.tids());
+        let mut running = self.start(step, &io)?;
+        self.interrupt.sleep(warmup(&scenario, step.vms_per_pcpu))?;
+        running.window_opens()?;
+        edge()?;
+        let from = now();
+        io.window_opens(from)?;
+        self.interrupt.sleep_until(from + scenario.measure.window)?;
+        let window = Window { from, to: now() };
+        edge()?;
+        let daemon = running.window_closed(window.to)?;
+        running.end(&self.interrupt)?;
+        let after = masks_of(&masks);
+        anyhow::ensure!(
+            after == masks,
+            "the arm has ended and left I/O threads with other CPUs: {masks:?} before, {after:?} after"
+        );
+        let io = io.finish(window, &self.interrupt)?;
+        let compute_per_s =
+            compute.map_or(Ok(Vec::new()), |load| load.finish(window, &self.interrupt))?;
+        let phase = Phase {
+            load: step.load.map_or(String::new(), |load| load.name.clone()),
+            arm: step.name.to_owned(),
+            vms_per_pcpu: step.vms_per_pcpu,
+            round: step.round,
+            at: Ns::ZERO,
+            window: window.length(),
+            io,
+            compute_per_s,
+            host: Host::default(),
+            completions: Vec::new(),
+            daemon,
+        };
+        Ok((phase, window))
+    }
+
+    fn start(&self, step: &Step<'_>, io: &IoLoad) -> anyhow::Result<Running> {
+        let Some(arm) = step.arm else {
+            if step.fifo {
+                set_priorities(&ArmKind::Fifo, io.tids())?;
+            }
+            return Ok(Running::Nothing);
+        };
+        set_priorities(&arm.kind, io.tids())?;
+        let setting = Setting {
+            vmigrater: &self.vmigrater,
+            scratch: self.scratch.path(),
+        };
+        // The steal page is the real one: nothing stands in for it.
+        Running::start(arm, io.tids(), None, setting, &self.interrupt)
+    }
+}
+
+/// The CPUs that a thread may use, with its id.
+type Mask = (u32, Vec<usize>);
+
+/// Affinity of threads; without those that have gone.
+fn masks(tids: &[u32]) -> Vec<Mask> {
+    tids.iter()
+        .filter_map(|tid| {
+            let pid = rustix::process::Pid::from_raw(tid.cast_signed())?;
+            let set = rustix::thread::sched_getaffinity(Some(pid)).ok()?;
+            let cpus = (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu));
+            Some((*tid, cpus.collect()))
+        })
+        .collect()
+}
+
+/// The same threads again.
+fn masks_of(before: &[Mask]) -> Vec<Mask> {
+    masks(&before.iter().map(|(tid, _)| *tid).collect::<Vec<_>>())
+}
