@@ -58,6 +58,9 @@ fn states(events: &[Event], vm: u32, window: Span) -> BTreeMap<u16, (Spans, Span
     let close = |entry: &mut Vcpu, until: Time| {
         if let Some((state, since)) = entry.0 {
             let part = window.part(since, until);
+            if part.0 == part.1 {
+                return;
+            }
             match state {
                 State::On => entry.1.0.push(part),
                 State::Waits => entry.2.0.push(part),
