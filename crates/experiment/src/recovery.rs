@@ -281,6 +281,7 @@ mod tests {
             environment: crate::result::Environment::default(),
             phases: vec![phase(0), phase(3), phase(4)],
             warnings: Vec::new(),
+            lab: None,
         };
         let rows = rows(&result, "clients");
         assert_eq!((rows.len(), rows[0].threads, rows[0].never), (1, 4, 0));

@@ -323,7 +323,12 @@ fn results_are_shown_compared_and_exported() {
         (code, text),
         (Some(0), format!("wrote {}\n", page.display()))
     );
-    assert!(fs::read_to_string(&page).unwrap().ends_with("</html>\n"));
+    assert!(
+        fs::read_to_string(&page)
+            .unwrap()
+            .trim_end()
+            .ends_with("</html>")
+    );
 
     let (code, text, _) = run(vlab().arg("compare").arg(&old).arg(&old));
     assert_eq!(code, Some(0));

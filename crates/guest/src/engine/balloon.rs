@@ -499,7 +499,7 @@ mod tests {
     fn a_thread_is_read_from_its_line() {
         let line = |flags: u32, policy: u32| {
             format!(
-                "7 (a) b) R 1 2 3 0 -1 {flags} 0 0 0 0 5 6 0 0 20 0 1 0 4242 0 0 0 0 0 0 0 0 0 0 0 0 0 0 17 3 0 {policy} 0 0"
+                "7 (a) b) R 1 2 3 0 -1 {flags} 0 0 0 0 5 6 0 0 20 0 1 0 4242 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 17 3 0 {policy} 0 0"
             )
         };
         let thread = Thread::parse(Tid(7), &line(0x40_0040, 0)).unwrap();

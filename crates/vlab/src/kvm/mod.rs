@@ -467,7 +467,10 @@ fn dilate(scenario: &mut Scenario, by: u64) {
                     arrival.at = arrival.at * by;
                 }
             }
-            LoadKind::Disk { .. } | LoadKind::Fsync { .. } | LoadKind::Idle => {}
+            LoadKind::Disk { .. }
+            | LoadKind::Fsync { .. }
+            | LoadKind::Profile { .. }
+            | LoadKind::Idle => {}
         }
     }
 }

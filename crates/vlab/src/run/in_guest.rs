@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use experiment::result::Host;
+use experiment::result::Machine;
 use experiment::result::Phase;
 use experiment::scenario::ArmKind;
 use experiment::scenario::Scenario;
@@ -154,6 +155,11 @@ impl InGuest {
             host: Host::default(),
             completions: Vec::new(),
             daemon,
+            // The host looks after that: a guest cannot tell that it is dead.
+            liveness: Vec::new(),
+            machine: Machine::default(),
+            io_time: None,
+            timeline: None,
         };
         Ok((phase, window))
     }
@@ -169,6 +175,7 @@ impl InGuest {
         let setting = Setting {
             vmigrater: &self.vmigrater,
             scratch: self.scratch.path(),
+            decisions: false,
         };
         // The steal page is the real one: nothing stands in for it.
         Running::start(arm, io.tids(), None, setting, &self.interrupt)

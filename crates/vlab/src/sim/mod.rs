@@ -82,6 +82,7 @@ pub fn simulate(scenario: &Scenario) -> anyhow::Result<(RunResult, u64)> {
         environment: environment(),
         phases: outcomes.into_iter().map(|outcome| outcome.phase).collect(),
         warnings: Vec::new(),
+        lab: None,
     };
     Ok((result, events))
 }

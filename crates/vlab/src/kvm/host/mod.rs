@@ -229,6 +229,7 @@ impl Lab {
                 on_share: self.cpus.iter().map(|_| 1.0).collect(),
                 union_share: 1.0,
                 slices: 0,
+                ..Host::default()
             };
         }
         Ok((phase, lab))

@@ -117,6 +117,7 @@ pub(super) fn host(events: &[Event], vm: u32, window: Span) -> Host {
         on_share,
         union_share: 1.0 - Spans(all_wait).total().0 as f64 / length,
         slices,
+        ..Host::default()
     }
 }
 
