@@ -14,8 +14,9 @@
 //! Two estimators: [`LastValue`] is the published rule (V10), [`Distribution`]
 //! is ours. The published one is exact while slices are stable and wrong, with
 //! full confidence, for one cycle after each irregular one; ours needs four
-//! cycles for a clean change and at most ten for one with outliers in it, says
-//! how sure it is, and abstains meanwhile.
+//! cycles for a clean change and at most ten for one with outliers in it
+//! (thirteen where one of them could be of either kind), says how sure it is,
+//! and abstains meanwhile.
 
 use units::Ns;
 use units::Permille;

@@ -20,9 +20,8 @@ use crate::vm::apt::Apt;
 /// What is unpacked; apt adds what these depend on.
 const PACKAGES: [&str; 4] = ["qemu-system-x86", "fio", "stress-ng", "sysbench"];
 
-/// Where they come from. QEMU up to 10.1 changes a vCPU's pending interrupts
-/// without a lock when a guest is entered or left, so that an emulated KVM host
-/// can lose one; 11 does not.
+/// Where they come from. With QEMU 10.0 an emulated KVM host lost guests; whether
+/// 11 loses fewer has not been measured (`--packages` is for that).
 pub(super) const RELEASE: &str = "trixie-backports";
 
 /// Directories with libraries, below the root.
