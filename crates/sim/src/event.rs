@@ -86,11 +86,18 @@ pub enum Event {
         /// Void if it has changed.
         epoch: u32,
     },
+    /// A VM's vCPU comes up ([`crate::engine::Sim::spread_starts`]).
+    Start {
+        /// Which.
+        vcpu: Vcpu,
+    },
     /// A vCPU begins to run: the switch is over.
     Enter {
         /// Where.
         pcpu: CpuId,
-        /// Void if it has changed.
+        /// Who.
+        vcpu: Vcpu,
+        /// The vCPU's; void if it has changed.
         epoch: u32,
     },
     /// The time limit of a poll or a retention is up.
@@ -132,7 +139,7 @@ impl Event {
             Self::Complete { .. } | Self::Timer { .. } => Rank::Interrupt,
             Self::Work { .. } => Rank::Work,
             Self::Daemon { .. } => Rank::Daemon,
-            Self::Enter { .. } => Rank::Enter,
+            Self::Start { .. } | Self::Enter { .. } => Rank::Enter,
             Self::WaitEnd { .. } | Self::SliceEnd { .. } => Rank::Host,
             Self::HostTick | Self::HostSlow | Self::HostTimer { .. } => Rank::Host,
             Self::Resched { .. } => Rank::Resched,

@@ -62,6 +62,7 @@ pub struct Sim {
     completed: Vec<Io>,
     seed: u64,
     started: bool,
+    start_spread: Ns,
     /// This pCPU is about to pick: a kick for it now would be once too often.
     choosing: Option<CpuId>,
 }
@@ -87,6 +88,7 @@ impl Sim {
             completed: Vec::new(),
             seed,
             started: false,
+            start_spread: Ns::ZERO,
             choosing: None,
         }
     }
@@ -106,6 +108,15 @@ impl Sim {
             path,
         });
         id
+    }
+
+    /// Lets vCPUs come up at instants drawn from the first `spread` of the run,
+    /// instead of all at once. Where everything begins together and costs the
+    /// same, the slices of all pCPUs stay in step for ever: every VM is
+    /// coscheduled by accident, and no vCPU of it runs while the others do not.
+    /// Real machines drift apart. Call it before the first run.
+    pub const fn spread_starts(&mut self, spread: Ns) {
+        self.start_spread = spread;
     }
 
     /// The present instant.
@@ -220,7 +231,13 @@ impl Sim {
                 .get(vm.index())
                 .is_some_and(|guest| guest.has_work(id))
             {
-                self.wake(vcpu, Why::Start);
+                let mut random = Random::child(self.seed, Stream::Setup, vm.0, id.0);
+                let late = Ns(random.below(self.start_spread.as_ns()));
+                if late == Ns::ZERO {
+                    self.wake(vcpu, Why::Start);
+                } else {
+                    self.agenda.at(self.now() + late, Event::Start { vcpu });
+                }
             }
         }
     }
@@ -249,7 +266,13 @@ impl Sim {
                 self.interrupt(vcpu, Irq::Daemon { epoch }, Wake::Timer);
             }
             Event::Client { .. } => {}
-            Event::Enter { pcpu, epoch } => self.entered(pcpu, epoch),
+            Event::Start { vcpu } => {
+                // An interrupt may have been first.
+                if self.state(vcpu) == State::Halted {
+                    self.wake(vcpu, Why::Start);
+                }
+            }
+            Event::Enter { pcpu, vcpu, epoch } => self.entered(pcpu, vcpu, epoch),
             Event::WaitEnd { vcpu, epoch } => self.wait_end(vcpu, epoch),
             Event::SliceEnd { pcpu, epoch } => {
                 if self.machine.pcpus[pcpu.index()].epoch == epoch {
@@ -419,6 +442,12 @@ impl Sim {
     }
 
     fn charge_all(&mut self) {
+        // Work per running time is the IPC that a policy may look at (M11).
+        for guest in &self.guests {
+            for cpu in &guest.cpus {
+                self.machine.vcpus[cpu.host.index()].work = cpu.work;
+            }
+        }
         for n in 0..self.machine.pcpus.len() {
             if let Some(vcpu) = self.machine.pcpus[n].vcpu {
                 self.charge(vcpu, CpuId(n as u32));

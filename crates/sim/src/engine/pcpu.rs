@@ -99,15 +99,17 @@ impl Sim {
         if cost > Ns::ZERO {
             self.change_activity(pcpu, Activity::Switching);
             let epoch = self.machine.vcpus[vcpu.index()].epoch;
-            self.agenda.at(now + cost, Event::Enter { pcpu, epoch });
+            let event = Event::Enter { pcpu, vcpu, epoch };
+            self.agenda.at(now + cost, event);
         } else {
             self.enter(pcpu, vcpu);
         }
     }
 
-    /// A switch is over.
-    pub(super) fn entered(&mut self, pcpu: CpuId, epoch: u32) {
-        if let Some(vcpu) = self.machine.pcpus[pcpu.index()].vcpu
+    /// A switch is over. An epoch speaks of its own vCPU alone: another that has
+    /// the pCPU by now may have the same number.
+    pub(super) fn entered(&mut self, pcpu: CpuId, vcpu: Vcpu, epoch: u32) {
+        if self.machine.pcpus[pcpu.index()].vcpu == Some(vcpu)
             && self.machine.vcpus[vcpu.index()].epoch == epoch
         {
             self.enter(pcpu, vcpu);
