@@ -177,16 +177,21 @@ fn hyperthreads_slow_each_other_as_the_table_says() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever the mix, after any time: CPU time handed out is CPU time taken,
+    /// Whatever the policy and the mix, after any time: CPU time handed out is CPU time taken,
     /// nobody is in two places, no request is lost.
     #[test]
     fn the_books_balance(
         seed in any::<u64>(), pcpus in 1u32..6, vms in 1u32..5, readers in 0u32..7,
-        threads in any::<bool>(), slotted in any::<bool>(), ends in proptest::collection::vec(1u64..40_000_000, 1..4),
+        threads in any::<bool>(), name in proptest::sample::select(sim::hypervisor::NAMES), ends in proptest::collection::vec(1u64..40_000_000, 1..4),
     ) {
-        let policy = if slotted { fixed(vms) } else { cfs() };
+        let sharing = sim::hypervisor::Sharing {
+            vms_per_pcpu: vms,
+            slice: Ns::from_ms(11),
+            sweep_permille: 100,
+        };
+        let policy = sim::hypervisor::by_name(name, &sharing).unwrap();
         let mut sim = mix(policy, QueueKind::Heap, seed, pcpus, vms, readers, threads);
         let mut end = Time::ZERO;
         for length in ends {

@@ -45,9 +45,25 @@
 //! [`NAMES`] and [`by_name`].
 
 mod cfs;
+mod cosched;
+mod credit1;
+mod credit2;
+mod eevdf;
+mod fair;
 mod fixed;
 mod host;
+mod isacs;
+mod ische;
+mod jupiter;
+mod named;
+mod pools;
 mod registry;
+mod vslicer;
+mod vsmtio;
+mod waits;
+
+#[cfg(test)]
+mod tests;
 
 use std::fmt::Debug;
 
@@ -56,12 +72,29 @@ use units::Ns;
 
 pub use cfs::Cfs;
 pub use cfs::CfsSettings;
+pub use cosched::Cosched;
+pub use cosched::CoschedSettings;
+pub use cosched::Mode;
+pub use credit1::Credit1;
+pub use credit2::Credit2;
+pub use credit2::Credit2Settings;
+pub use eevdf::Eevdf;
+pub use eevdf::EevdfSettings;
 pub use fixed::Fixed;
 pub use fixed::FixedSettings;
 pub use host::Host;
+pub use isacs::Isacs;
+pub use isacs::IsacsSettings;
+pub use ische::ische;
+pub use jupiter::Jupiter;
+pub use jupiter::JupiterSettings;
 pub use registry::NAMES;
 pub use registry::Sharing;
 pub use registry::by_name;
+pub use vslicer::Vslicer;
+pub use vsmtio::Vsmtio;
+pub use vsmtio::VsmtioSettings;
+pub use waits::Waits;
 
 use crate::ids::Vcpu;
 pub(crate) use host::Requests;

@@ -8,6 +8,7 @@ use super::CfsSettings;
 use super::Fixed;
 use super::FixedSettings;
 use super::Hypervisor;
+use super::named::published;
 
 /// What a scenario says about sharing, whatever the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,8 +23,37 @@ pub struct Sharing {
 }
 
 /// The names that [`by_name`] knows, in the order of the documentation. To add a
-/// policy: its module, one line here, one arm there.
-pub const NAMES: &[&str] = &["fixed", "cfs"];
+/// policy: its module, one line here, one arm there or in `named`.
+pub const NAMES: &[&str] = &[
+    "fixed",
+    "cfs",
+    "eevdf",
+    "eevdf-slices",
+    "credit1",
+    "credit2",
+    "isacs",
+    "isacs-hardened",
+    "ische",
+    "ische-auto",
+    "vslicer",
+    "blocking",
+    "polling",
+    "haltpoll",
+    "haltpoll-enhanced",
+    "vsmtio",
+    "vsmtio-ltcr",
+    "vsmtio-unbalanced",
+    "balance",
+    "cosched",
+    "relaxed",
+    "demand",
+    "leaky-bucket",
+    "jupiter",
+    "jupiter-dats",
+    "jupiter-dasl",
+    "jupiter-elb",
+    "jupiter-no-rcr",
+];
 
 /// A policy with its default settings; `None` if there is none of that name.
 #[must_use]
@@ -35,7 +65,7 @@ pub fn by_name(name: &str, sharing: &Sharing) -> Option<Box<dyn Hypervisor>> {
             sweep_permille: sharing.sweep_permille,
         })),
         "cfs" => Box::new(Cfs::new(CfsSettings::with_slice(sharing.slice))),
-        _ => return None,
+        _ => return published(name, sharing),
     })
 }
 

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Credit2 (K9..K15). The decisions are `policy::host::credit::credit2`.
+
+use policy::host::credit::Weight;
+use policy::host::credit::credit2;
+use units::CpuId;
+use units::Ns;
+
+use super::Host;
+use super::Hypervisor;
+use super::Pick;
+use super::Why;
+use super::pools::Pools;
+use crate::ids::Vcpu;
+use crate::machine::NORMAL_WEIGHT;
+
+/// Settings of [`Credit2`].
+#[derive(Clone, Debug)]
+pub struct Credit2Settings {
+    /// The rules.
+    pub rules: credit2::Settings,
+    /// pCPUs per run queue. Not stated. 1.
+    pub pcpus_per_queue: u32,
+    /// How often load is balanced (K14). Not stated. 100 ms.
+    pub balance_period: Ns,
+    /// Does an idle pCPU take over who waits in another queue? Not stated; yes.
+    pub idle_takes: bool,
+}
+
+impl Default for Credit2Settings {
+    fn default() -> Self {
+        Self {
+            rules: credit2::Settings::default(),
+            pcpus_per_queue: 1,
+            balance_period: Ns::from_ms(100),
+            idle_takes: true,
+        }
+    }
+}
+
+/// A Linux weight in Xen's units, where normal is 256.
+pub(super) fn xen_weight(weight: u32) -> Weight {
+    let weight = u64::from(weight) * 256 / u64::from(NORMAL_WEIGHT);
+    Weight::new(u32::try_from(weight).unwrap_or(u32::MAX))
+}
+
+/// Credit2.
+#[derive(Debug)]
+pub struct Credit2 {
+    settings: Credit2Settings,
+    pools: Pools,
+    table: Vec<credit2::Vcpu>,
+    /// Execution time of each vCPU since the last balancing.
+    ran: Vec<Ns>,
+    resets: u64,
+    moves: u64,
+}
+
+impl Credit2 {
+    /// Credit2 with these settings.
+    #[must_use]
+    pub fn new(settings: Credit2Settings) -> Self {
+        Self {
+            settings,
+            pools: Pools::default(),
+            table: Vec::new(),
+            ran: Vec::new(),
+            resets: 0,
+            moves: 0,
+        }
+    }
+
+    /// K10: kicks the running vCPU with the least credit if the woken has more.
+    fn preempt(&self, host: &mut Host<'_>, vcpu: Vcpu) {
+        let rules = &self.settings.rules;
+        let victim = self
+            .pools
+            .running(host, vcpu)
+            .into_iter()
+            .map(|(pcpu, running)| {
+                let mut charged = self.table[running.index()].clone();
+                charged.on_charge(host.uncharged(running), rules);
+                (charged, pcpu)
+            })
+            .min_by_key(|(charged, pcpu)| (charged.credit, *pcpu));
+        if let Some((charged, pcpu)) = victim
+            && self.table[vcpu.index()].preempts(&charged)
+        {
+            host.kick_remote(pcpu);
+        }
+    }
+}
+
+impl Hypervisor for Credit2 {
+    fn name(&self) -> &'static str {
+        "credit2"
+    }
+
+    fn start(&mut self, host: &mut Host<'_>) {
+        self.pools.start(host, self.settings.pcpus_per_queue);
+        self.table = host
+            .vcpus()
+            .map(|v| credit2::Vcpu::new(xen_weight(host.vcpu(v).weight), &self.settings.rules))
+            .collect();
+        self.ran = vec![Ns::ZERO; self.table.len()];
+    }
+
+    fn enqueue(&mut self, host: &mut Host<'_>, vcpu: Vcpu, why: Why) {
+        self.pools.insert(vcpu.index());
+        // The pCPU that it leaves chooses anew anyway.
+        let left = match why {
+            Why::Start | Why::Woken(_) => None,
+            Why::SliceEnd | Why::Preempted => host.vcpu(vcpu).last_pcpu,
+        };
+        if let Some(pcpu) = self.pools.idle(host, vcpu).filter(|&p| Some(p) != left) {
+            host.kick(pcpu);
+            return;
+        }
+        if let Why::Start | Why::Woken(_) = why {
+            let elsewhere = self.pools.idle_elsewhere(host, vcpu);
+            match elsewhere.filter(|_| self.settings.idle_takes) {
+                Some(pcpu) => host.kick_remote(pcpu),
+                None => self.preempt(host, vcpu),
+            }
+        }
+    }
+
+    fn pick(&mut self, host: &mut Host<'_>, pcpu: CpuId) -> Option<Pick> {
+        let queue = self.pools.of_pcpu(pcpu);
+        let mut waiting = self.pools.waiting(host, pcpu);
+        if waiting.is_empty() && self.settings.idle_takes {
+            let vcpu = self.pools.longest_elsewhere(host, pcpu)?;
+            self.pools.move_to(host, vcpu, queue);
+            waiting = self.pools.waiting(host, pcpu);
+        }
+        let members = self.pools.members(queue);
+        let rules = &self.settings.rules;
+        let pick = credit2::pick(&mut self.table, &members, &waiting, rules)?;
+        self.resets += u64::from(pick.reset);
+        self.pools.remove(pick.vcpu);
+        Some(Pick {
+            vcpu: Vcpu(pick.vcpu as u32),
+            slice: Some(self.table[pick.vcpu].slice(rules)),
+        })
+    }
+
+    fn charge(&mut self, _: &mut Host<'_>, vcpu: Vcpu, _: CpuId, ran: Ns, _: Ns) {
+        self.table[vcpu.index()].on_charge(ran, &self.settings.rules);
+        self.ran[vcpu.index()] += ran;
+    }
+
+    fn halt(&mut self, _: &mut Host<'_>, vcpu: Vcpu, _: CpuId) {
+        self.pools.settle(vcpu.index());
+    }
+
+    fn slow_period(&self) -> Option<Ns> {
+        Some(self.settings.balance_period).filter(|&p| p > Ns::ZERO)
+    }
+
+    fn slow(&mut self, host: &mut Host<'_>) {
+        let loads = loads(&self.pools, &self.ran);
+        if let Some(step) = credit2::balance(&loads) {
+            self.pools.move_to(host, step.vcpu, step.to);
+            self.moves += 1;
+        }
+        self.ran.fill(Ns::ZERO);
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        vec![("resets", self.resets), ("moves", self.moves)]
+    }
+}
+
+/// K14: execution time of each queue's vCPUs.
+pub(super) fn loads(pools: &Pools, ran: &[Ns]) -> Vec<credit2::Load> {
+    (0..pools.count())
+        .map(|queue| credit2::Load {
+            vcpus: pools
+                .members(queue)
+                .into_iter()
+                .map(|v| (v, ran[v]))
+                .collect(),
+        })
+        .collect()
+}

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! ISACS (I1..I19, A1..A8). The decisions are `policy::host::isacs`.
+//!
+//! EVENT CHECKER (I2) is the engine's `io_event`: every I/O completion that
+//! arrives for a vCPU.
+
+use policy::host::credit::credit2;
+use policy::host::isacs;
+use policy::host::isacs::QueueLoad;
+use policy::host::isacs::RunQ;
+use policy::host::isacs::WakeInBoost;
+use units::CpuId;
+use units::Ns;
+use units::Time;
+
+use super::Host;
+use super::Hypervisor;
+use super::Pick;
+use super::Why;
+use super::credit2::loads;
+use super::credit2::xen_weight;
+use super::pools::Pools;
+use crate::ids::Vcpu;
+
+/// Settings of [`Isacs`].
+#[derive(Clone, Debug)]
+pub struct IsacsSettings {
+    /// The rules.
+    pub rules: isacs::Settings,
+    /// pCPUs per run queue, as in Credit2.
+    pub pcpus_per_queue: u32,
+    /// Algorithm 2 after each reallocation (A5).
+    pub io_balance: bool,
+    /// Credit2's own balancing (A8): how often; zero: never.
+    pub balance_period: Ns,
+    /// Does an idle pCPU take over who waits in another queue?
+    pub idle_takes: bool,
+}
+
+impl Default for IsacsSettings {
+    fn default() -> Self {
+        Self {
+            rules: isacs::Settings::default(),
+            pcpus_per_queue: 1,
+            io_balance: true,
+            balance_period: Ns::from_ms(100),
+            idle_takes: true,
+        }
+    }
+}
+
+/// ISACS.
+#[derive(Debug)]
+pub struct Isacs {
+    name: &'static str,
+    settings: IsacsSettings,
+    pools: Pools,
+    table: Vec<isacs::Vcpu>,
+    queues: Vec<RunQ>,
+    /// When each queue reallocated last.
+    since: Vec<Time>,
+    /// What was charged last on each pCPU (A2).
+    last_ran: Vec<Ns>,
+    /// A6: who preempts on this pCPU although it is not its turn.
+    forced: Vec<Option<usize>>,
+    ran: Vec<Ns>,
+    reallocations: u64,
+    io_moves: u64,
+}
+
+impl Isacs {
+    /// ISACS with these settings, called `name` in results.
+    #[must_use]
+    pub fn new(name: &'static str, settings: IsacsSettings) -> Self {
+        Self {
+            name,
+            settings,
+            pools: Pools::default(),
+            table: Vec::new(),
+            queues: Vec::new(),
+            since: Vec::new(),
+            last_ran: Vec::new(),
+            forced: Vec::new(),
+            ran: Vec::new(),
+            reallocations: 0,
+            io_moves: 0,
+        }
+    }
+
+    fn update_members(&mut self) {
+        for queue in 0..self.queues.len() {
+            self.queues[queue].members = self.pools.members(queue);
+        }
+    }
+
+    fn preempt(&mut self, host: &mut Host<'_>, vcpu: Vcpu) {
+        let queue = &self.queues[self.pools.of(vcpu.index())];
+        let rules = &self.settings.rules;
+        let waking = &self.table[vcpu.index()];
+        let victim = self
+            .pools
+            .running(host, vcpu)
+            .into_iter()
+            .map(|(pcpu, running)| {
+                let mut charged = self.table[running.index()].clone();
+                queue.on_charge(&mut charged, host.uncharged(running), rules);
+                (charged, pcpu)
+            })
+            .filter(|(charged, _)| isacs::wakes_before(queue, waking, charged, rules))
+            .min_by_key(|(charged, pcpu)| (charged.credit, *pcpu));
+        if let Some((_, pcpu)) = victim {
+            let out_of_turn = queue.cpu_boost && !waking.in_group;
+            if out_of_turn && rules.wake_in_boost == WakeInBoost::Preempts {
+                self.forced[pcpu.index()] = Some(vcpu.index());
+            }
+            host.kick_remote(pcpu);
+        }
+    }
+
+    /// Algorithm 2 for the queue that has just reallocated.
+    fn balance_io(&mut self, host: &mut Host<'_>, source: usize) {
+        let queues: Vec<QueueLoad> = self
+            .queues
+            .iter()
+            .map(|q| QueueLoad {
+                io_load: q.io_load,
+                io_events: q.io_events,
+            })
+            .collect();
+        let members: Vec<(usize, Ns)> = self.queues[source]
+            .members
+            .iter()
+            .map(|&v| (v, self.table[v].ivcredit))
+            .collect();
+        if let Some(step) = isacs::balance(source, &queues, &members, &self.settings.rules) {
+            self.pools.move_to(host, step.vcpu, step.to);
+            self.io_moves += 1;
+            self.update_members();
+        }
+    }
+}
+
+impl Hypervisor for Isacs {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn start(&mut self, host: &mut Host<'_>) {
+        self.pools.start(host, self.settings.pcpus_per_queue);
+        self.table = host
+            .vcpus()
+            .map(|v| isacs::Vcpu::new(xen_weight(host.vcpu(v).weight), &self.settings.rules))
+            .collect();
+        self.ran = vec![Ns::ZERO; self.table.len()];
+        self.queues = vec![RunQ::default(); self.pools.count()];
+        self.since = vec![host.now(); self.pools.count()];
+        self.last_ran = vec![Ns::ZERO; host.pcpu_count() as usize];
+        self.forced = vec![None; host.pcpu_count() as usize];
+        self.update_members();
+    }
+
+    fn enqueue(&mut self, host: &mut Host<'_>, vcpu: Vcpu, why: Why) {
+        if self.pools.insert(vcpu.index()).is_some() {
+            self.update_members();
+        }
+        // The pCPU that it leaves chooses anew anyway.
+        let left = match why {
+            Why::Start | Why::Woken(_) => None,
+            Why::SliceEnd | Why::Preempted => host.vcpu(vcpu).last_pcpu,
+        };
+        if let Some(pcpu) = self.pools.idle(host, vcpu).filter(|&p| Some(p) != left) {
+            host.kick(pcpu);
+            return;
+        }
+        if let Why::Start | Why::Woken(_) = why {
+            let elsewhere = self.pools.idle_elsewhere(host, vcpu);
+            match elsewhere.filter(|_| self.settings.idle_takes) {
+                Some(pcpu) => host.kick_remote(pcpu),
+                None => self.preempt(host, vcpu),
+            }
+        }
+    }
+
+    fn pick(&mut self, host: &mut Host<'_>, pcpu: CpuId) -> Option<Pick> {
+        let queue = self.pools.of_pcpu(pcpu);
+        let mut waiting = self.pools.waiting(host, pcpu);
+        if waiting.is_empty() && self.settings.idle_takes {
+            let vcpu = self.pools.longest_elsewhere(host, pcpu)?;
+            self.pools.move_to(host, vcpu, queue);
+            self.update_members();
+            waiting = self.pools.waiting(host, pcpu);
+        }
+        let forced = self.forced[pcpu.index()].take();
+        let (vcpu, reallocated) = match forced.filter(|v| waiting.contains(v)) {
+            Some(vcpu) => (vcpu, false),
+            None => {
+                let pick = isacs::pick(
+                    &mut self.queues[queue],
+                    &mut self.table,
+                    &waiting,
+                    self.last_ran[pcpu.index()],
+                    host.now().since(self.since[queue]),
+                    &self.settings.rules,
+                )?;
+                (pick.vcpu, pick.reallocated)
+            }
+        };
+        self.pools.remove(vcpu);
+        let slice = self.queues[queue].slice(&self.table[vcpu], &self.settings.rules);
+        if reallocated {
+            self.reallocations += 1;
+            self.since[queue] = host.now();
+            if self.settings.io_balance {
+                self.balance_io(host, queue);
+            }
+        }
+        Some(Pick {
+            vcpu: Vcpu(vcpu as u32),
+            slice: Some(slice),
+        })
+    }
+
+    fn charge(&mut self, _: &mut Host<'_>, vcpu: Vcpu, pcpu: CpuId, ran: Ns, _: Ns) {
+        let v = vcpu.index();
+        let queue = &self.queues[self.pools.of(v)];
+        queue.on_charge(&mut self.table[v], ran, &self.settings.rules);
+        self.ran[v] += ran;
+        self.last_ran[pcpu.index()] = ran;
+    }
+
+    fn halt(&mut self, _: &mut Host<'_>, vcpu: Vcpu, _: CpuId) {
+        if self.pools.settle(vcpu.index()).is_some() {
+            self.update_members();
+        }
+    }
+
+    fn io_event(&mut self, host: &mut Host<'_>, vcpu: Vcpu) {
+        let now = host.now();
+        self.table[vcpu.index()]
+            .events
+            .on_event(now, &self.settings.rules);
+    }
+
+    fn slow_period(&self) -> Option<Ns> {
+        Some(self.settings.balance_period).filter(|&p| p > Ns::ZERO)
+    }
+
+    fn slow(&mut self, host: &mut Host<'_>) {
+        if let Some(step) = credit2::balance(&loads(&self.pools, &self.ran)) {
+            self.pools.move_to(host, step.vcpu, step.to);
+            self.update_members();
+        }
+        self.ran.fill(Ns::ZERO);
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        vec![
+            ("reallocations", self.reallocations),
+            ("io_moves", self.io_moves),
+        ]
+    }
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! iSche's two kinds of cores (S1..S9) for [`Credit1`]. The decisions are
+//! `policy::host::ische`.
+//!
+//! A VM's type is what the scenario declares (S4), or comes from its counters
+//! when that is asked for.
+
+use policy::host::credit::credit1;
+use policy::host::ische;
+use policy::host::ische::Kind;
+use policy::host::ische::classify;
+use policy::host::ische::classify::Classifier;
+use units::CpuId;
+use units::Ns;
+
+use super::Host;
+use super::credit1::Credit1;
+use crate::ids::Vcpu;
+
+/// Labels, types and pins.
+#[derive(Debug)]
+pub(super) struct Cores {
+    settings: ische::Settings,
+    seed: u64,
+    /// Classify by counters, with these settings.
+    automatic: Option<classify::Settings>,
+    labels: Vec<ische::Core>,
+    kinds: Vec<Classifier>,
+    /// Counters of each VM at the last look: events and demand.
+    last: Vec<(u64, Ns)>,
+}
+
+/// iSche; the choice of cores follows from the seed (S2).
+#[must_use]
+pub fn ische(
+    settings: &ische::Settings,
+    automatic: Option<classify::Settings>,
+    seed: u64,
+) -> Credit1 {
+    let name = if automatic.is_some() {
+        "ische-auto"
+    } else {
+        "ische"
+    };
+    let cores = Cores {
+        settings: settings.clone(),
+        seed,
+        automatic,
+        labels: Vec::new(),
+        kinds: Vec::new(),
+        last: Vec::new(),
+    };
+    Credit1::with_cores(name, settings.credit.clone(), Some(cores))
+}
+
+impl Cores {
+    pub(super) fn start(&mut self, host: &Host<'_>) {
+        let count = host.pcpu_count() as usize;
+        self.labels = ische::label(count, self.settings.general_cores, self.seed);
+        for vm in &host.machine().vms {
+            let kind = match (vm.driver_domain, vm.io_intensive) {
+                (true, _) => Kind::Dom0,
+                (false, true) => Kind::Io,
+                (false, false) => Kind::Cpu,
+            };
+            self.kinds.push(Classifier::new(kind));
+            self.last.push((0, Ns::ZERO));
+        }
+    }
+
+    fn kind(&self, host: &Host<'_>, vcpu: Vcpu) -> Kind {
+        self.kinds[host.vcpu(vcpu).vm.index()].kind()
+    }
+
+    pub(super) fn may(&self, host: &Host<'_>, vcpu: Vcpu, pcpu: CpuId) -> bool {
+        let kind = self.kind(host, vcpu);
+        let lends = self.settings.idle_io_core == ische::IdleIoCore::TakesCpuVms;
+        ische::pins(kind, &self.labels).contains(&pcpu.index()) || (lends && kind == Kind::Cpu)
+    }
+
+    pub(super) fn slice(&self, pcpu: CpuId, vcpu: &credit1::Vcpu) -> Ns {
+        ische::slice(self.labels[pcpu.index()], vcpu, &self.settings)
+    }
+
+    pub(super) fn pick(
+        &self,
+        host: &Host<'_>,
+        pcpu: CpuId,
+        queue: &credit1::RunQ,
+        table: &[credit1::Vcpu],
+    ) -> Option<usize> {
+        let kind_of = |v: usize| self.kind(host, Vcpu(v as u32));
+        ische::pick(
+            self.labels[pcpu.index()],
+            queue,
+            table,
+            kind_of,
+            &self.settings,
+        )
+    }
+
+    /// One more period for the automatic classification.
+    pub(super) fn slow(&mut self, host: &Host<'_>) {
+        let Some(settings) = &self.automatic else {
+            return;
+        };
+        for (vm, facts) in host.machine().vms.iter().enumerate() {
+            let vcpus = &host.machine().vcpus[facts.vcpus.start as usize..facts.vcpus.end as usize];
+            let events = vcpus.iter().map(|v| v.io_events).sum::<u64>();
+            let demand = vcpus.iter().map(|v| v.ran + v.ready).sum::<Ns>();
+            let (last_events, last_demand) = self.last[vm];
+            self.last[vm] = (events, demand);
+            let period = classify::Period {
+                length: self.settings.credit.refill_period,
+                vcpus: vcpus.len() as u32,
+                events: events.saturating_sub(last_events),
+                demand: demand - last_demand,
+            };
+            self.kinds[vm].on_period(&period, settings);
+        }
+    }
+}

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The end of a period: DATS, RCR, DASL, RCR, ELB, auto-disable (J2, J5).
+
+use policy::host::jupiter;
+use policy::host::jupiter::PERIOD;
+use policy::host::jupiter::dasl;
+use policy::host::jupiter::dats;
+use policy::host::jupiter::elb;
+use policy::host::jupiter::rcr;
+use units::CpuId;
+use units::Ns;
+use units::Permille;
+
+use super::Jupiter;
+use crate::hypervisor::Host;
+use crate::ids::Vcpu;
+use crate::machine::State;
+
+fn state(host: &Host<'_>, vcpu: Vcpu) -> jupiter::State {
+    match host.vcpu(vcpu).state {
+        State::Running(_) => jupiter::State::Running,
+        State::Queued => jupiter::State::Ready,
+        State::Halted | State::Waiting(_) => jupiter::State::Idle,
+    }
+}
+
+impl Jupiter {
+    pub(super) fn end_period(&mut self, host: &mut Host<'_>) {
+        for entity in &mut self.vcpus {
+            if let Some(bucket) = &mut entity.bucket {
+                bucket.on_period(entity.base, entity.used);
+            }
+        }
+        if let Some(settings) = &self.settings.disable {
+            let predicted: Vec<Ns> = self.vcpus.iter().map(|v| v.predicted).collect();
+            let actual: Vec<Ns> = self.vcpus.iter().map(|v| v.used).collect();
+            self.switch.on_period(&predicted, &actual, PERIOD, settings);
+        }
+        if self.enforces() {
+            self.slices(host);
+            self.hand_out(host);
+            self.overload(host);
+            self.latencies(host);
+            self.low_latency_conflicts(host);
+        } else {
+            self.disabled_periods += 1;
+            self.hand_out(host);
+        }
+        for vcpu in &mut self.vcpus {
+            vcpu.predicted = vcpu.used;
+            vcpu.used = Ns::ZERO;
+            vcpu.depleted = false;
+            vcpu.woken_by.clear();
+        }
+        self.conflicts.fill(0);
+        self.vm_conflicts.fill(0);
+    }
+
+    fn of_vm(host: &Host<'_>, vm: usize) -> impl Iterator<Item = Vcpu> + use<> {
+        host.machine().vms[vm].vcpus.clone().map(Vcpu)
+    }
+
+    /// J7, J9: who used up its slice and would go on.
+    fn is_depleted(&self, host: &Host<'_>, vcpu: Vcpu) -> bool {
+        let entity = &self.vcpus[vcpu.index()];
+        entity.depleted || (entity.used >= entity.slice && state(host, vcpu).is_runnable())
+    }
+
+    /// DATS, VM by VM.
+    fn slices(&mut self, host: &mut Host<'_>) {
+        let Some(settings) = self.settings.dats.clone() else {
+            return;
+        };
+        for vm in 0..self.vm_time.len() {
+            let vcpus: Vec<Vcpu> = Self::of_vm(host, vm).collect();
+            let depleted: Vec<bool> = vcpus.iter().map(|&v| self.is_depleted(host, v)).collect();
+            let mut weights: Vec<dats::Weight> =
+                vcpus.iter().map(|v| self.vcpus[v.index()].weight).collect();
+            dats::adjust(&mut weights, &depleted, &settings);
+            for (vcpu, weight) in vcpus.into_iter().zip(weights) {
+                self.vcpus[vcpu.index()].weight = weight;
+            }
+        }
+    }
+
+    /// ELB: what each VM may use in the coming period; then each vCPU's part.
+    pub(super) fn hand_out(&mut self, host: &mut Host<'_>) {
+        let capacity = PERIOD * u64::from(host.pcpu_count());
+        let vms = &host.machine().vms;
+        let weight_of = |vm: usize| u64::from(vms[vm].weight) * vms[vm].vcpus.len() as u64;
+        let weights: u64 = (0..vms.len()).map(weight_of).sum();
+        let shares: Vec<Ns> = (0..vms.len())
+            .map(|vm| capacity.scaled(weight_of(vm), weights.max(1)))
+            .collect();
+        self.vm_time.clone_from(&shares);
+        if self.enforces()
+            && let Some(settings) = self.settings.elb.clone()
+        {
+            self.lend(host, &shares, &settings);
+        }
+        for vm in 0..shares.len() {
+            let vcpus: Vec<Vcpu> = Self::of_vm(host, vm).collect();
+            let total: dats::Weight = vcpus.iter().map(|v| self.vcpus[v.index()].weight).sum();
+            for vcpu in vcpus {
+                let entity = &mut self.vcpus[vcpu.index()];
+                entity.base = dats::slice(entity.weight, total, self.vm_time[vm]).min(PERIOD);
+                let bucket = entity.bucket.as_ref();
+                entity.slice = bucket.map_or(entity.base, |b| b.budget(entity.base));
+            }
+        }
+    }
+
+    /// J16: lenders give a part of their share, borrowers with the fewest
+    /// conflicts get it first. A VM with a vCPU that used up its slice borrows as
+    /// much again as those vCPUs had; nobody lends and borrows at once.
+    fn lend(&mut self, host: &Host<'_>, shares: &[Ns], settings: &elb::Settings) {
+        let mut wants = vec![0; shares.len()];
+        let mut lent = 0;
+        for vm in 0..shares.len() {
+            let mut used = Ns::ZERO;
+            for vcpu in Self::of_vm(host, vm) {
+                used += self.vcpus[vcpu.index()].used;
+                if self.is_depleted(host, vcpu) {
+                    wants[vm] += self.vcpus[vcpu.index()].slice.as_ns();
+                }
+            }
+            self.lenders[vm].on_period(Permille::of(used, shares[vm]), settings);
+            if wants[vm] == 0 {
+                let loan = shares[vm].scaled(u64::from(self.lenders[vm].loan().get()), 1000);
+                self.vm_time[vm] = shares[vm] - loan;
+                lent += loan.as_ns();
+            }
+        }
+        let got = elb::distribute(lent, &wants, &self.vm_conflicts);
+        for (time, got) in self.vm_time.iter_mut().zip(&got) {
+            *time += Ns(*got);
+        }
+    }
+
+    /// DASL, VM by VM.
+    fn latencies(&mut self, host: &Host<'_>) {
+        let Some(settings) = self.settings.dasl.clone() else {
+            return;
+        };
+        for vm in 0..self.vm_time.len() {
+            let vcpus: Vec<Vcpu> = Self::of_vm(host, vm).collect();
+            let first = vcpus.first().map_or(0, |v| v.index());
+            let reports: Vec<dasl::Report> = vcpus
+                .iter()
+                .map(|&v| {
+                    let entity = &self.vcpus[v.index()];
+                    dasl::Report {
+                        state: state(host, v),
+                        slice_left: entity.used < entity.slice,
+                        woken_by: entity.woken_by.iter().map(|w| w.index() - first).collect(),
+                    }
+                })
+                .collect();
+            let mut latencies: Vec<Ns> = vcpus
+                .iter()
+                .map(|v| self.vcpus[v.index()].latency)
+                .collect();
+            dasl::adjust(&mut latencies, &reports, &settings);
+            for (vcpu, latency) in vcpus.into_iter().zip(latencies) {
+                self.vcpus[vcpu.index()].latency = latency;
+            }
+        }
+    }
+
+    fn cores(&self, host: &Host<'_>) -> Vec<rcr::Core> {
+        let mut cores: Vec<rcr::Core> = self
+            .conflicts
+            .iter()
+            .map(|&conflicts| rcr::Core {
+                vcpus: Vec::new(),
+                conflicts,
+            })
+            .collect();
+        for vcpu in host.vcpus() {
+            let entity = &self.vcpus[vcpu.index()];
+            cores[self.fair.home(vcpu).index()].vcpus.push(rcr::Vcpu {
+                vcpu: vcpu.index(),
+                vm: host.vcpu(vcpu).vm.index(),
+                slice: entity.slice,
+                latency: entity.latency,
+            });
+        }
+        cores
+    }
+
+    fn overload(&mut self, host: &mut Host<'_>) {
+        if let Some(settings) = self.settings.rcr.clone() {
+            let swaps = rcr::resolve_overload(&mut self.cores(host), &settings);
+            self.carry_out(host, &swaps);
+        }
+    }
+
+    fn low_latency_conflicts(&mut self, host: &mut Host<'_>) {
+        if let Some(settings) = self.settings.rcr.clone() {
+            let swaps = rcr::resolve_conflicts(&mut self.cores(host), &settings);
+            self.carry_out(host, &swaps);
+        }
+    }
+
+    /// Two vCPUs change homes. One that runs goes on where it is until it stops;
+    /// its next queue is the new one.
+    fn carry_out(&mut self, host: &mut Host<'_>, swaps: &[rcr::Swap]) {
+        for swap in swaps {
+            let (a, b) = (Vcpu(swap.a.0 as u32), Vcpu(swap.b.0 as u32));
+            let (to_a, to_b) = (CpuId(swap.b.1 as u32), CpuId(swap.a.1 as u32));
+            if !host.allows(a, to_a) || !host.allows(b, to_b) {
+                continue;
+            }
+            self.fair.carry(a, to_a);
+            self.fair.carry(b, to_b);
+            self.swaps += 1;
+            for pcpu in [to_a, to_b] {
+                if host.is_idle(pcpu) {
+                    host.kick(pcpu);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Run queues that one or several pCPUs share, for Credit2 and ISACS.
+
+use units::CpuId;
+
+use super::Host;
+use crate::ids::Vcpu;
+
+/// Which pCPU and which vCPU belongs to which run queue.
+#[derive(Debug, Default)]
+pub(super) struct Pools {
+    of_pcpu: Vec<usize>,
+    /// By queue: its pCPUs.
+    pcpus: Vec<Vec<CpuId>>,
+    of_vcpu: Vec<usize>,
+    /// By queue: vCPUs in want of a pCPU, in order of arrival.
+    queued: Vec<Vec<usize>>,
+    /// A vCPU that is to change queues when it stops running.
+    moving: Vec<Option<usize>>,
+}
+
+impl Pools {
+    /// Queues of `per_queue` pCPUs each; vCPUs are spread over them evenly.
+    pub(super) fn start(&mut self, host: &Host<'_>, per_queue: u32) {
+        let per_queue = per_queue.max(1);
+        let queues = host.pcpu_count().div_ceil(per_queue) as usize;
+        *self = Self {
+            pcpus: vec![Vec::new(); queues],
+            queued: vec![Vec::new(); queues],
+            ..Self::default()
+        };
+        for pcpu in host.pcpus() {
+            let queue = (pcpu.0 / per_queue) as usize;
+            self.of_pcpu.push(queue);
+            self.pcpus[queue].push(pcpu);
+        }
+        let mut members = vec![0_u32; queues];
+        for vcpu in host.vcpus() {
+            let fits = |&q: &usize| self.pcpus[q].iter().any(|&p| host.allows(vcpu, p));
+            let queue = (0..queues)
+                .filter(fits)
+                .min_by_key(|&q| (members[q], q))
+                .unwrap_or(0);
+            members[queue] += 1;
+            self.of_vcpu.push(queue);
+            self.moving.push(None);
+        }
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.pcpus.len()
+    }
+
+    pub(super) fn of(&self, vcpu: usize) -> usize {
+        self.of_vcpu[vcpu]
+    }
+
+    pub(super) fn of_pcpu(&self, pcpu: CpuId) -> usize {
+        self.of_pcpu[pcpu.index()]
+    }
+
+    /// All vCPUs of a queue, also those that sleep.
+    pub(super) fn members(&self, queue: usize) -> Vec<usize> {
+        (0..self.of_vcpu.len())
+            .filter(|&v| self.of_vcpu[v] == queue)
+            .collect()
+    }
+
+    /// Those of the queue of `pcpu` that wait and may run there.
+    pub(super) fn waiting(&self, host: &Host<'_>, pcpu: CpuId) -> Vec<usize> {
+        self.queued[self.of_pcpu(pcpu)]
+            .iter()
+            .copied()
+            .filter(|&v| host.allows(Vcpu(v as u32), pcpu))
+            .collect()
+    }
+
+    /// Puts a vCPU into its queue; a move that was put off is done now, and told.
+    pub(super) fn insert(&mut self, vcpu: usize) -> Option<(usize, usize)> {
+        let moved = self.settle(vcpu);
+        self.queued[self.of_vcpu[vcpu]].push(vcpu);
+        moved
+    }
+
+    pub(super) fn remove(&mut self, vcpu: usize) {
+        self.queued[self.of_vcpu[vcpu]].retain(|&v| v != vcpu);
+    }
+
+    /// Does a move that was put off; returns (from, to).
+    pub(super) fn settle(&mut self, vcpu: usize) -> Option<(usize, usize)> {
+        let to = self.moving[vcpu].take()?;
+        let from = std::mem::replace(&mut self.of_vcpu[vcpu], to);
+        Some((from, to))
+    }
+
+    /// Moves a vCPU to another queue: at once if it waits or sleeps (then true),
+    /// else when it stops. Not if it may not run there.
+    pub(super) fn move_to(&mut self, host: &mut Host<'_>, vcpu: usize, to: usize) -> bool {
+        let id = Vcpu(vcpu as u32);
+        if !self.pcpus[to].iter().any(|&p| host.allows(id, p)) {
+            return false;
+        }
+        if host.where_is(id).is_some() {
+            self.moving[vcpu] = Some(to);
+            return false;
+        }
+        let waits = self.queued[self.of_vcpu[vcpu]].contains(&vcpu);
+        self.remove(vcpu);
+        self.of_vcpu[vcpu] = to;
+        if waits {
+            self.queued[to].push(vcpu);
+            if let Some(pcpu) = self.idle(host, id) {
+                host.kick(pcpu);
+            }
+        }
+        true
+    }
+
+    /// An idle pCPU of the vCPU's queue, the one where it ran last if possible.
+    pub(super) fn idle(&self, host: &Host<'_>, vcpu: Vcpu) -> Option<CpuId> {
+        let last = host.vcpu(vcpu).last_pcpu;
+        let idle = || {
+            self.pcpus[self.of(vcpu.index())]
+                .iter()
+                .copied()
+                .filter(|&p| host.is_idle(p) && host.allows(vcpu, p))
+        };
+        idle().find(|&p| Some(p) == last).or_else(|| idle().next())
+    }
+
+    /// The running vCPUs of this vCPU's queue on pCPUs that it may use.
+    pub(super) fn running(&self, host: &Host<'_>, vcpu: Vcpu) -> Vec<(CpuId, Vcpu)> {
+        self.pcpus[self.of(vcpu.index())]
+            .iter()
+            .filter(|&&p| host.allows(vcpu, p))
+            .filter_map(|&p| host.on(p).map(|running| (p, running)))
+            .collect()
+    }
+
+    /// An idle pCPU of another queue that could take this vCPU over, if its own
+    /// queue has none: no pCPU idles while somebody waits.
+    pub(super) fn idle_elsewhere(&self, host: &Host<'_>, vcpu: Vcpu) -> Option<CpuId> {
+        host.pcpus().find(|&p| {
+            host.is_idle(p) && host.allows(vcpu, p) && self.queued[self.of_pcpu(p)].is_empty()
+        })
+    }
+
+    /// Somebody who waits in the longest other queue and may run on `pcpu`.
+    pub(super) fn longest_elsewhere(&self, host: &Host<'_>, pcpu: CpuId) -> Option<usize> {
+        let own = self.of_pcpu(pcpu);
+        (0..self.queued.len())
+            .filter(|&q| q != own)
+            .max_by_key(|&q| (self.queued[q].len(), std::cmp::Reverse(q)))
+            .and_then(|q| {
+                let may = |&&v: &&usize| host.allows(Vcpu(v as u32), pcpu);
+                self.queued[q].iter().find(may).copied()
+            })
+    }
+}

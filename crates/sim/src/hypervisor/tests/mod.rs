@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The published policies: schedules worked by hand, golden traces of small
+//! mixes, and what holds for each of them.
+
+mod all;
+mod bed;
+mod golden;
+mod schedules;

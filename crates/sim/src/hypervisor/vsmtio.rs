@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! vSMT-IO (M1..M28): context retention with an adaptive timeout, unbalanced
+//! symbiotic scheduling on the two hyperthreads of a core, workload adjuster. The
+//! decisions are `policy::host::{ltcr, rass, monitor, adjuster}`.
+//!
+//! Core c has the hyperthreads 2c (for compute) and 2c + 1 (for I/O). IPC is work
+//! per running time, which is what the sibling takes away (B7). There are no
+//! cycle counters here, so partners are chosen by fairness among the few (M19).
+
+use policy::host::adjuster;
+use policy::host::ltcr;
+use policy::host::ltcr::Ltcr;
+use policy::host::monitor::Counters;
+use policy::host::rass;
+use policy::host::rass::Class;
+use units::CpuId;
+use units::Ns;
+
+use super::Host;
+use super::Hypervisor;
+use super::Idle;
+use super::Pick;
+use super::Why;
+use super::fair::Fair;
+use crate::ids::Vcpu;
+use crate::machine::State;
+
+/// Settings of [`Vsmtio`]; each part can be switched off (Fig 3.6).
+#[derive(Clone, Debug)]
+pub struct VsmtioSettings {
+    /// Context retention with algorithm 1. None: vCPUs block.
+    pub ltcr: Option<ltcr::Settings>,
+    /// Unbalanced scheduling. None: both hyperthreads take anybody.
+    pub rass: Option<rass::Settings>,
+    /// Adjuster. None: vCPUs stay on their core.
+    pub adjuster: Option<adjuster::Settings>,
+    /// Slice under contention.
+    pub slice: Ns,
+    /// Periods of classification between two runs of the adjuster. Not stated. 10.
+    pub adjust_every: u32,
+}
+
+impl Default for VsmtioSettings {
+    fn default() -> Self {
+        Self {
+            ltcr: Some(ltcr::Settings::default()),
+            rass: Some(rass::Settings::default()),
+            adjuster: Some(adjuster::Settings::default()),
+            slice: Ns::from_ms(11),
+            adjust_every: 10,
+        }
+    }
+}
+
+/// vSMT-IO.
+#[derive(Debug)]
+pub struct Vsmtio {
+    name: &'static str,
+    settings: VsmtioSettings,
+    fair: Fair,
+    class: Vec<Class>,
+    cores: Vec<Option<Ltcr>>,
+    /// Counters of each vCPU at the beginning of the period.
+    last: Vec<Seen>,
+    periods: u32,
+    swaps: u64,
+    lent: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    retained: Ns,
+    waits: u64,
+    work: Ns,
+    ran: Ns,
+}
+
+impl Vsmtio {
+    /// With these settings, called `name` in results.
+    #[must_use]
+    pub fn new(name: &'static str, settings: VsmtioSettings) -> Self {
+        Self {
+            name,
+            settings,
+            fair: Fair::default(),
+            class: Vec::new(),
+            cores: Vec::new(),
+            last: Vec::new(),
+            periods: 0,
+            swaps: 0,
+            lent: 0,
+        }
+    }
+
+    fn core(pcpu: CpuId) -> usize {
+        pcpu.index() / 2
+    }
+
+    fn is_io_thread(pcpu: CpuId) -> bool {
+        pcpu.0 % 2 == 1
+    }
+
+    /// The hyperthread of its core that a vCPU's class belongs on (M15).
+    fn place(&self, host: &Host<'_>, vcpu: Vcpu) -> CpuId {
+        let home = self.fair.home(vcpu);
+        if self.settings.rass.is_none() {
+            let sibling = host.pcpu(home).sibling;
+            let other =
+                sibling.filter(|&s| !host.is_idle(home) && host.is_idle(s) && host.allows(vcpu, s));
+            return other.unwrap_or(home);
+        }
+        let first = CpuId(home.0 & !1);
+        let wanted = match self.class[vcpu.index()] {
+            Class::Cpu => first,
+            Class::Io => CpuId(first.0 | 1),
+        };
+        if wanted.0 < host.pcpu_count() && host.allows(vcpu, wanted) {
+            wanted
+        } else {
+            home
+        }
+    }
+
+    /// Members of a core: those whose home is one of its hyperthreads.
+    fn members(&self, host: &Host<'_>, core: usize) -> Vec<Vcpu> {
+        host.vcpus()
+            .filter(|&v| Self::core(self.fair.home(v)) == core)
+            .collect()
+    }
+
+    fn counters_of(&self, host: &Host<'_>, vcpu: Vcpu) -> Counters {
+        let facts = host.vcpu(vcpu);
+        let last = self.last[vcpu.index()];
+        let retained = facts.waited_on_pcpu - last.retained;
+        Counters {
+            retained,
+            retentions: facts.waits.saturating_sub(last.waits),
+            // Work is in nanoseconds at full speed: instructions per cycle.
+            instructions: (facts.work - last.work).as_ns(),
+            cycles: (facts.ran - last.ran - retained).as_ns(),
+            ..Counters::default()
+        }
+    }
+
+    fn period(&self) -> Ns {
+        self.settings
+            .ltcr
+            .as_ref()
+            .map_or(Ns::from_ms(100), |ltcr| ltcr.period)
+    }
+
+    /// M14 for one core.
+    fn classify(&mut self, host: &Host<'_>, core: usize, rass: &rass::Settings) {
+        let members = self.members(host, core);
+        let vcpus: Vec<rass::Vcpu> = members
+            .iter()
+            .map(|&v| rass::Vcpu {
+                rate: self.counters_of(host, v).retention_rate(self.period()),
+                weight: host.vcpu(v).weight,
+            })
+            .collect();
+        for (vcpu, class) in members.into_iter().zip(rass::classify(&vcpus, rass)) {
+            self.class[vcpu.index()] = class;
+        }
+    }
+
+    /// M23: two vCPUs change cores.
+    fn adjust(&mut self, host: &mut Host<'_>, settings: &adjuster::Settings) {
+        let cores: Vec<Vec<adjuster::Vcpu>> = (0..self.cores.len())
+            .map(|core| {
+                let members = self.members(host, core).into_iter();
+                let rate = |v| self.counters_of(host, v).retention_rate(self.period());
+                members
+                    .map(|v| adjuster::Vcpu {
+                        vcpu: v.index(),
+                        rate: rate(v),
+                    })
+                    .collect()
+            })
+            .collect();
+        let Some(swap) = adjuster::adjust(&cores, settings) else {
+            return;
+        };
+        let (a, b) = (Vcpu(swap.a.1 as u32), Vcpu(swap.b.1 as u32));
+        let (home_a, home_b) = (self.fair.home(a), self.fair.home(b));
+        let fits = host.allows(a, home_b) && host.allows(b, home_a);
+        let still = |v| host.where_is(v).is_none();
+        // One that runs moves when it stops; until then nothing is swapped.
+        if fits && still(a) && still(b) {
+            self.fair.carry(a, home_b);
+            self.fair.carry(b, home_a);
+            self.swaps += 1;
+            for pcpu in [home_a, home_b] {
+                if host.is_idle(pcpu) {
+                    host.kick(pcpu);
+                }
+            }
+        }
+    }
+
+    /// Somebody of the other hyperthread for this one, which has nobody.
+    fn borrow(&self, host: &Host<'_>, pcpu: CpuId) -> Option<Vcpu> {
+        let sibling = host.pcpu(pcpu).sibling?;
+        let may = |v: &Vcpu| host.allows(*v, pcpu);
+        let candidates = self.settings.rass.as_ref().map_or(1, |r| r.candidates);
+        let ready: Vec<(usize, Option<rass::Cycles>)> = self
+            .fair
+            .waiting(sibling)
+            .filter(may)
+            .map(|v| (v.index(), None))
+            .collect();
+        rass::partner(None, &ready, candidates).map(|v| Vcpu(v as u32))
+    }
+}
+
+impl Hypervisor for Vsmtio {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn start(&mut self, host: &mut Host<'_>) {
+        self.fair.start(host);
+        let vcpus = host.vcpus().count();
+        self.class = vec![Class::Cpu; vcpus];
+        self.last = vec![Seen::default(); vcpus];
+        let cores = host.pcpu_count().div_ceil(2) as usize;
+        self.cores = vec![self.settings.ltcr.as_ref().map(Ltcr::new); cores];
+        if let Some(rass) = self.settings.rass.clone() {
+            for core in 0..cores {
+                self.classify(host, core, &rass);
+            }
+        }
+    }
+
+    fn enqueue(&mut self, host: &mut Host<'_>, vcpu: Vcpu, why: Why) {
+        let pcpu = self.place(host, vcpu);
+        if pcpu != self.fair.home(vcpu) {
+            self.fair.settle(vcpu, pcpu);
+        }
+        if let Why::Start | Why::Woken(_) = why {
+            self.fair.wake(host, vcpu, self.settings.slice);
+        }
+        self.fair.insert(vcpu);
+        let again = matches!(why, Why::SliceEnd | Why::Preempted);
+        let left = host.vcpu(vcpu).last_pcpu.filter(|_| again);
+        let Some(running) = host.on(pcpu) else {
+            // The pCPU that it leaves chooses anew anyway.
+            if left != Some(pcpu) {
+                host.kick(pcpu);
+            }
+            return;
+        };
+        // M16: a borrower gives way at once; an I/O-bound one also ends a
+        // retention of another that has had more (B6: priority boosting).
+        let lent = Self::is_io_thread(pcpu)
+            && self.settings.rass.is_some()
+            && self.class[running.index()] == Class::Cpu
+            && self.class[vcpu.index()] == Class::Io;
+        let behind = self.fair.had(host, vcpu) < self.fair.had(host, running);
+        let woken = matches!(why, Why::Woken(_)) && behind;
+        if lent || woken {
+            host.kick_remote(pcpu);
+        } else if let Some(idle) = host
+            .pcpu(pcpu)
+            .sibling
+            .filter(|&s| host.is_idle(s) && Some(s) != left && host.allows(vcpu, s))
+        {
+            host.kick(idle);
+        }
+    }
+
+    fn pick(&mut self, host: &mut Host<'_>, pcpu: CpuId) -> Option<Pick> {
+        let own = self.fair.waiting(pcpu).next();
+        let vcpu = own.or_else(|| self.borrow(host, pcpu))?;
+        self.lent += u64::from(own.is_none());
+        self.fair.take(vcpu, pcpu);
+        Some(Pick {
+            vcpu,
+            slice: Some(self.settings.slice),
+        })
+    }
+
+    fn charge(&mut self, _: &mut Host<'_>, vcpu: Vcpu, _: CpuId, ran: Ns, _: Ns) {
+        // Retention is charged (M3).
+        self.fair.charge(vcpu, ran);
+    }
+
+    fn idle(&mut self, _: &mut Host<'_>, _: Vcpu, pcpu: CpuId) -> Idle {
+        match &self.cores[Self::core(pcpu)] {
+            Some(ltcr) => Idle::Retain(Some(ltcr.effective())),
+            None => Idle::Halt,
+        }
+    }
+
+    fn slow_period(&self) -> Option<Ns> {
+        Some(self.period())
+    }
+
+    fn slow(&mut self, host: &mut Host<'_>) {
+        self.periods += 1;
+        for core in 0..self.cores.len() {
+            let mut progress = vec![None; self.class.len()];
+            for vcpu in self.members(host, core) {
+                let counters = self.counters_of(host, vcpu);
+                progress[vcpu.index()] = counters.progress(self.class[vcpu.index()], self.period());
+            }
+            if let Some(ltcr) = &mut self.cores[core] {
+                ltcr.on_period(&progress);
+            }
+            if let Some(rass) = self.settings.rass.clone() {
+                self.classify(host, core, &rass);
+            }
+        }
+        if let Some(settings) = self.settings.adjuster.clone()
+            && self
+                .periods
+                .is_multiple_of(self.settings.adjust_every.max(1))
+        {
+            self.adjust(host, &settings);
+        }
+        for vcpu in host.vcpus() {
+            let facts = host.vcpu(vcpu);
+            self.last[vcpu.index()] = Seen {
+                retained: facts.waited_on_pcpu,
+                waits: facts.waits,
+                work: facts.work,
+                ran: facts.ran,
+            };
+            // A new class may mean another hyperthread.
+            if facts.state == State::Queued {
+                let place = self.place(host, vcpu);
+                if place != self.fair.home(vcpu) {
+                    self.fair.carry(vcpu, place);
+                    if host.is_idle(place) {
+                        host.kick(place);
+                    }
+                }
+            }
+        }
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        vec![("swaps", self.swaps), ("lent", self.lent)]
+    }
+}

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Blocking, Polling, HaltPoll and enhanced HaltPoll (B1..B6) on top of any other
+//! policy. The decisions are `policy::host::halt`.
+
+use policy::host::halt;
+use policy::host::halt::Action;
+use policy::host::halt::Method;
+use units::CpuId;
+use units::Ns;
+use units::Time;
+
+use super::Host;
+use super::Hypervisor;
+use super::Idle;
+use super::Pick;
+use super::Why;
+use crate::ids::Vcpu;
+use crate::machine::State;
+
+/// A policy whose vCPUs wait in one of the four ways.
+#[derive(Debug)]
+pub struct Waits {
+    inner: Box<dyn Hypervisor>,
+    settings: halt::Settings,
+    vcpus: Vec<halt::Vcpu>,
+    /// Since when each vCPU has been halted or waiting.
+    since: Vec<Time>,
+}
+
+impl Waits {
+    /// `inner` decides who runs, these settings how a vCPU waits.
+    #[must_use]
+    pub fn new(inner: Box<dyn Hypervisor>, settings: halt::Settings) -> Self {
+        Self {
+            inner,
+            settings,
+            vcpus: Vec::new(),
+            since: Vec::new(),
+        }
+    }
+}
+
+impl Hypervisor for Waits {
+    fn name(&self) -> &'static str {
+        match self.settings.method {
+            Method::Blocking => "blocking",
+            Method::Polling => "polling",
+            Method::HaltPoll => "haltpoll",
+            Method::EnhancedHaltPoll => "haltpoll-enhanced",
+        }
+    }
+
+    fn start(&mut self, host: &mut Host<'_>) {
+        let vcpus = host.vcpus().count();
+        self.vcpus = vec![halt::Vcpu::default(); vcpus];
+        self.since = vec![host.now(); vcpus];
+        self.inner.start(host);
+    }
+
+    fn enqueue(&mut self, host: &mut Host<'_>, vcpu: Vcpu, why: Why) {
+        if let Why::Woken(_) = why {
+            let waited = host.now().since(self.since[vcpu.index()]);
+            self.vcpus[vcpu.index()].on_event(waited, &self.settings);
+        }
+        self.inner.enqueue(host, vcpu, why);
+    }
+
+    fn pick(&mut self, host: &mut Host<'_>, pcpu: CpuId) -> Option<Pick> {
+        self.inner.pick(host, pcpu)
+    }
+
+    fn charge(&mut self, host: &mut Host<'_>, vcpu: Vcpu, pcpu: CpuId, ran: Ns, waited: Ns) {
+        self.inner.charge(host, vcpu, pcpu, ran, waited);
+    }
+
+    fn idle(&mut self, host: &mut Host<'_>, vcpu: Vcpu, pcpu: CpuId) -> Idle {
+        self.since[vcpu.index()] = host.now();
+        let ready = |v: Vcpu| host.vcpu(v).state == State::Queued && host.allows(v, pcpu);
+        // Only HaltPoll asks (B4).
+        let others = self.settings.method == Method::HaltPoll && host.vcpus().any(ready);
+        match self.vcpus[vcpu.index()].on_halt(others, &self.settings) {
+            Action::Block => Idle::Halt,
+            Action::Poll(limit) => Idle::Poll(limit),
+        }
+    }
+
+    fn waited(&mut self, host: &mut Host<'_>, vcpu: Vcpu, waited: Ns, event: bool) {
+        if event {
+            self.vcpus[vcpu.index()].on_event(waited, &self.settings);
+        }
+        self.inner.waited(host, vcpu, waited, event);
+    }
+
+    fn halt(&mut self, host: &mut Host<'_>, vcpu: Vcpu, pcpu: CpuId) {
+        self.inner.halt(host, vcpu, pcpu);
+    }
+
+    fn io_event(&mut self, host: &mut Host<'_>, vcpu: Vcpu) {
+        self.inner.io_event(host, vcpu);
+    }
+
+    fn ipi(&mut self, host: &mut Host<'_>, from: Vcpu, to: Vcpu) {
+        self.inner.ipi(host, from, to);
+    }
+
+    fn tick_period(&self) -> Option<Ns> {
+        self.inner.tick_period()
+    }
+
+    fn tick(&mut self, host: &mut Host<'_>) {
+        self.inner.tick(host);
+    }
+
+    fn slow_period(&self) -> Option<Ns> {
+        self.inner.slow_period()
+    }
+
+    fn slow(&mut self, host: &mut Host<'_>) {
+        self.inner.slow(host);
+    }
+
+    fn timer(&mut self, host: &mut Host<'_>, token: u64) {
+        self.inner.timer(host, token);
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.inner.counters()
+    }
+}
