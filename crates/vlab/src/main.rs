@@ -9,6 +9,7 @@ use experiment::scenario::ScenarioError;
 use vlab::load::compute::ComputeArgs;
 use vlab::load::fsync::FsyncArgs;
 use vlab::load::pulse::PulseArgs;
+use vlab::load::vm::VmArgs;
 use vlab::report::CompareArgs;
 use vlab::report::ReportArgs;
 use vlab::run::Interrupted;
@@ -72,6 +73,7 @@ enum Load {
     Compute(ComputeArgs),
     Fsync(FsyncArgs),
     Pulse(PulseArgs),
+    Vm(VmArgs),
 }
 
 fn main() -> ExitCode {
@@ -103,6 +105,7 @@ fn dispatch(command: Command) -> anyhow::Result<()> {
         Command::Load(Load::Compute(args)) => vlab::load::compute::run(&args)?,
         Command::Load(Load::Fsync(args)) => vlab::load::fsync::run(&args)?,
         Command::Load(Load::Pulse(args)) => vlab::load::pulse::run(&args)?,
+        Command::Load(Load::Vm(args)) => vlab::load::vm::run(&args)?,
     }
     Ok(())
 }

@@ -18,6 +18,7 @@ pub mod count;
 pub mod fio;
 pub mod fsync;
 pub mod pulse;
+pub mod vm;
 
 use std::io;
 use std::io::BufRead;
