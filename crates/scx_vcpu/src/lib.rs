@@ -9,18 +9,23 @@
 //!
 //! # Layout
 //! `src/bpf/` the mechanism, one file per concern: `vcpu.h` which threads are
-//! vCPUs, `policy_*.h` one per policy, `trace.h` what happened when. [`probe`]
-//! whether this machine can run it, [`policy`] the parameters of each policy,
-//! [`run`] the loop, `seat` threads in and out of SCHED_EXT, [`trace`] the file
-//! that records every on and off instant.
+//! vCPUs, `account.h` what each does and has had, `event.h` interrupts raised to
+//! them, `policy_*.h` one per policy, `trace.h` what happened when. [`probe`]
+//! whether this machine can run it, [`policy`] and [`config`] the parameters of
+//! each policy, [`run`] the loop, `seat` threads in and out of SCHED_EXT,
+//! [`table`] the counters, [`trace`] the file that records every on and off
+//! instant.
 //!
 //! # Adding a policy
-//! A header `src/bpf/policy_NAME.h` with its rule, a module `src/policy/NAME.rs`
-//! with its parameters, a line in each of [`policy`] and `main.bpf.c`.
+//! A header `src/bpf/policy_NAME.h` with its rule, its parameters in
+//! `struct sv_settings` and [`config`], a line in each of [`policy`], [`run`] and
+//! `main.bpf.c`, and its part of the test in a VM, `crates/vlab/tests/vm_scx.sh`.
 
+pub mod config;
 pub mod policy;
 pub mod probe;
 pub mod run;
+pub mod table;
 pub mod trace;
 
 mod seat;

@@ -1,18 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `scx_vcpu`: the command line.
 
+use std::path::Path;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::Parser;
 use clap::Subcommand;
+use scx_vcpu::config::Config;
+use scx_vcpu::config::ConfigError;
 use scx_vcpu::policy::Policy;
 use scx_vcpu::policy::fixed;
+use scx_vcpu::probe;
 use scx_vcpu::probe::Unsupported;
 use scx_vcpu::run;
+use scx_vcpu::run::Rules;
+use scx_vcpu::table;
 use units::Ns;
 
 /// Something failed.
@@ -26,6 +33,9 @@ const AFTER_HELP: &str = "\
 Try this on a KVM host, as root:
   scx_vcpu run                           every VM in turn, 11 ms each, until Ctrl-C
   scx_vcpu run --trace /tmp/t --for 10s  the same for 10 s, with every on and off instant
+  scx_vcpu run --policy credit1          Xen's credit scheduler
+  scx_vcpu list                          what each vCPU has had so far
+  scx_vcpu stats --every 1s              what happens, second by second
 
 Exit codes: 0 done; 1 something failed; 2 wrong command line; 3 this machine
 lacks something (the message says what).";
@@ -41,6 +51,10 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(RunArgs),
+    List(ListArgs),
+    Stats(StatsArgs),
+    /// Whether this machine can run it; changes nothing.
+    Doctor,
 }
 
 /// Loads a policy and keeps it until Ctrl-C; then the kernel's own scheduler
@@ -50,18 +64,43 @@ struct RunArgs {
     /// Who decides which vCPU is next.
     #[arg(long, value_enum, default_value_t = Policy::Fixed)]
     policy: Policy,
-    /// How long a vCPU runs before the next one of its pCPU does.
-    #[arg(long, value_name = "TIME", default_value = "11ms", value_parser = time)]
-    slice: Ns,
-    /// So much longer is the slice of the last pCPU, in thousandths.
-    #[arg(long, value_name = "PERMILLE", default_value_t = 0)]
-    sweep: u32,
+    /// Parameters of the policy and weights of VMs: a TOML file.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Policy fixed: how long a vCPU runs before the next one of its pCPU does [default: 11ms].
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    slice: Option<Ns>,
+    /// Policy fixed: so much longer is the slice of the last pCPU, in thousandths [default: 0].
+    #[arg(long, value_name = "PERMILLE")]
+    sweep: Option<u32>,
     /// Record every on and off instant of every vCPU in this file.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     /// End after so long.
     #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
-    length: Option<std::time::Duration>,
+    length: Option<Duration>,
+}
+
+/// The vCPUs of the scheduler that runs, and what each has had since it was found.
+#[derive(Debug, clap::Args)]
+struct ListArgs {
+    /// One JSON array instead of a table for people.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The same as differences, again and again.
+#[derive(Debug, clap::Args)]
+struct StatsArgs {
+    /// Time between two tables.
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = humantime::parse_duration)]
+    every: Duration,
+    /// End after so many tables.
+    #[arg(long, value_name = "N")]
+    count: Option<u32>,
+    /// One JSON array a line instead of tables for people.
+    #[arg(long)]
+    json: bool,
 }
 
 fn time(text: &str) -> Result<Ns, String> {
@@ -77,12 +116,20 @@ fn main() -> ExitCode {
         .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
         .with_writer(std::io::stderr)
         .init();
-    let Command::Run(args) = cli.command;
-    match schedule(&args) {
+    let done = match &cli.command {
+        Command::Run(args) => schedule(args),
+        Command::List(args) => list(args),
+        Command::Stats(args) => stats(args),
+        Command::Doctor => doctor(),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("scx_vcpu: {error:#}");
-            let code = if error.is::<fixed::FixedError>() {
+            let code = if error.is::<fixed::FixedError>()
+                || error.is::<ConfigError>()
+                || error.is::<WrongPolicy>()
+            {
                 USAGE
             } else if error.is::<Unsupported>() {
                 UNSUPPORTED
@@ -94,22 +141,102 @@ fn main() -> ExitCode {
     }
 }
 
+/// `--slice` or `--sweep` beside a policy that has its own slices.
+#[derive(Debug, thiserror::Error)]
+#[error("--{0} is for policy fixed; policy {1} takes its slices from --config")]
+struct WrongPolicy(&'static str, &'static str);
+
 fn schedule(args: &RunArgs) -> anyhow::Result<()> {
-    let Policy::Fixed = args.policy;
-    let slices = fixed::slices(args.slice, args.sweep, run::possible_cpus()?)?;
+    let config = match &args.config {
+        Some(path) => Config::load(path)?,
+        None => Config::default(),
+    };
+    let only_fixed = |name| {
+        if args.slice.is_some() {
+            return Err(WrongPolicy("slice", name));
+        }
+        if args.sweep.is_some() {
+            return Err(WrongPolicy("sweep", name));
+        }
+        Ok(())
+    };
+    let (rules, what) = match args.policy {
+        Policy::Fixed => {
+            let slice = args.slice.unwrap_or(Ns::from_ms(11));
+            let sweep = args.sweep.unwrap_or(0);
+            let slices = fixed::slices(slice, sweep, run::possible_cpus()?)?;
+            (Rules::Fixed(slices), format!("fixed slices of {slice}"))
+        }
+        Policy::Credit1 => {
+            only_fixed("credit1")?;
+            let rules = config.credit1.settings();
+            let what = format!("credit1, slices of {}", rules.slice);
+            (Rules::Credit1(rules), what)
+        }
+        Policy::Credit2 => {
+            only_fixed("credit2")?;
+            let rules = config.credit2.settings();
+            let what = format!("credit2, slices of {}", rules.slice);
+            (Rules::Credit2(rules), what)
+        }
+    };
+    let options = run::Options {
+        rules,
+        config,
+        trace: args.trace.clone(),
+        length: args.length,
+    };
+    run::run(&options, &stop_flag()?, |vms, vcpus| {
+        println!("{what}: {vcpus} vCPUs of {vms} VMs; Ctrl-C ends it");
+    })
+}
+
+fn list(args: &ListArgs) -> anyhow::Result<()> {
+    show(&table::read()?, args.json)
+}
+
+fn stats(args: &StatsArgs) -> anyhow::Result<()> {
+    let stop = stop_flag()?;
+    let mut before = table::read()?;
+    let mut left = args.count;
+    while left != Some(0) {
+        let until = std::time::Instant::now() + args.every;
+        while std::time::Instant::now() < until {
+            if stop.load(std::sync::atomic::Ordering::Relaxed) {
+                return Ok(());
+            }
+            let rest = until.saturating_duration_since(std::time::Instant::now());
+            std::thread::sleep(rest.min(Duration::from_millis(100)));
+        }
+        let now = table::read()?;
+        show(&table::since(&before, &now), args.json)?;
+        before = now;
+        left = left.map(|left| left - 1);
+    }
+    Ok(())
+}
+
+fn show(vcpus: &[table::Vcpu], json: bool) -> anyhow::Result<()> {
+    if json {
+        println!("{}", serde_json::to_string(vcpus)?);
+    } else {
+        print!("{}", table::text(vcpus));
+    }
+    Ok(())
+}
+
+fn doctor() -> anyhow::Result<()> {
+    probe::files(Path::new("/"))?;
+    println!("sched_ext, BTF and KVM are there, and no other sched_ext scheduler");
+    probe::core_scheduling()?;
+    println!("no thread has a core-scheduling cookie");
+    Ok(())
+}
+
+fn stop_flag() -> anyhow::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).context("cannot catch signals")?;
     }
-    let options = run::Options {
-        slices,
-        trace: args.trace.clone(),
-        length: args.length,
-    };
-    run::run(&options, &stop, |vms, vcpus| {
-        println!(
-            "fixed slices of {}: {vcpus} vCPUs of {vms} VMs; Ctrl-C ends it",
-            args.slice
-        );
-    })
+    Ok(stop)
 }

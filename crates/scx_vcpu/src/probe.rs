@@ -59,15 +59,9 @@ pub fn files(root: &Path) -> Result<(), Unsupported> {
     if !btf.exists() {
         return Err(Unsupported::NoBtf(btf));
     }
-    let read = |name: &str| fs::read_to_string(sched_ext.join(name)).unwrap_or_default();
-    if !matches!(read("state").trim(), "" | "disabled") {
-        let name = read("root/ops").trim().to_owned();
-        let name = if name.is_empty() {
-            "without a name".to_owned()
-        } else {
-            name
-        };
-        return Err(Unsupported::Beside(name));
+    let state = fs::read_to_string(sched_ext.join("state")).unwrap_or_default();
+    if !matches!(state.trim(), "" | "disabled") {
+        return Err(another(&sched_ext));
     }
     // The vCPU's kernel structure is described by the module that has it; in a
     // kernel with KVM built in, by the kernel's own description.
@@ -76,6 +70,28 @@ pub fn files(root: &Path) -> Result<(), Unsupported> {
         return Err(Unsupported::NoKvm(kvm));
     }
     Ok(())
+}
+
+/// The scheduler that is in the way of ours.
+fn another(sched_ext: &Path) -> Unsupported {
+    let name = fs::read_to_string(sched_ext.join("root/ops")).unwrap_or_default();
+    Unsupported::Beside(match name.trim() {
+        "" => "without a name".to_owned(),
+        name => name.to_owned(),
+    })
+}
+
+/// Has KVM a function of this name that can be traced? Below `root` (normally `/`).
+///
+/// Asks the type information, where the name is a string among others; the list
+/// of all symbols says the same, and costs a slow machine many seconds.
+pub(crate) fn has_kvm_function(root: &Path, name: &str) -> bool {
+    let name = [b"\0", name.as_bytes(), b"\0"].concat();
+    // Built into the kernel, KVM has no description of its own.
+    ["kvm", "vmlinux"].iter().any(|object| {
+        let bytes = fs::read(root.join("sys/kernel/btf").join(object)).unwrap_or_default();
+        bytes.windows(name.len()).any(|window| window == name)
+    })
 }
 
 /// Is there a thread with a core-scheduling cookie?
@@ -147,6 +163,15 @@ mod tests {
         let why = files(empty.path()).unwrap_err().to_string();
         assert!(why.contains("no sched_ext"), "{why}");
         assert_eq!(why.lines().count(), 1);
+    }
+
+    #[test]
+    fn a_function_of_kvm_is_found_by_its_whole_name() {
+        let dir = root("x\0__apic_accept_irq\0y");
+        assert!(has_kvm_function(dir.path(), "__apic_accept_irq"));
+        assert!(!has_kvm_function(dir.path(), "apic_accept_irq"));
+        let empty = tempfile::tempdir().unwrap();
+        assert!(!has_kvm_function(empty.path(), "x"));
     }
 
     #[test]

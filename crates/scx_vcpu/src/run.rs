@@ -24,18 +24,28 @@ use libbpf_rs::MapFlags;
 use libbpf_rs::RingBufferBuilder;
 use libbpf_rs::skel::OpenSkel;
 use libbpf_rs::skel::SkelBuilder;
+use policy::host::credit::credit1;
+use policy::host::credit::credit2;
 use units::Ns;
 
+use crate::config::Config;
 use crate::probe;
 use crate::probe::Unsupported;
+use crate::seat;
 use crate::seat::Found;
 use crate::seat::Seats;
 use crate::skel::MainSkel;
 use crate::skel::MainSkelBuilder;
+use crate::skel::types::sv_settings;
+use crate::table::PIN;
 use crate::trace::MAGIC;
 
 /// How often the trace is emptied, and at most so late a signal is seen.
 const ROUND: Duration = Duration::from_millis(100);
+
+/// Where interrupts to vCPUs are seen, see `event.h`. A static function of KVM: a
+/// compiler may have dissolved it.
+const EVENTS: &str = "__apic_accept_irq";
 
 /// Bytes of `struct sv_found`.
 const FOUND: usize = 16;
@@ -43,12 +53,25 @@ const FOUND: usize = 16;
 /// What to run.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Slice of each possible pCPU.
-    pub slices: Vec<Ns>,
+    /// The rules.
+    pub rules: Rules,
+    /// What each VM is worth.
+    pub config: Config,
     /// Where the trace goes.
     pub trace: Option<PathBuf>,
     /// End by itself after so long.
     pub length: Option<Duration>,
+}
+
+/// The rules of a policy.
+#[derive(Clone, Debug)]
+pub enum Rules {
+    /// Slice of each possible pCPU.
+    Fixed(Vec<Ns>),
+    /// See there.
+    Credit1(credit1::Settings),
+    /// See there.
+    Credit2(credit2::Settings),
 }
 
 /// The kernel ended the scheduler.
@@ -92,8 +115,14 @@ pub fn run(
     let _switch = skel.links.switches.take();
     let seats = Mutex::new(Seats::default());
     let refused = Mutex::new(None::<io::Error>);
+    let knobs = libbpf_rs::MapHandle::try_from(&skel.maps.vcpus).map_err(refuse)?;
     let seat = |found: Found| {
-        let taken = lock(&seats).take(found);
+        let marked = if seat::is_taken(found.tid) {
+            Ok(())
+        } else {
+            mark(&knobs, found, options.config.weight_of(found.vm))
+        };
+        let taken = marked.and_then(|()| lock(&seats).take(found));
         match taken {
             Ok(true) => tracing::info!(vm = found.vm, vcpu = found.vcpu, tid = found.tid, "vCPU"),
             Ok(false) => {}
@@ -120,14 +149,24 @@ pub fn run(
     })?;
     let rings = rings.build()?;
 
+    // What the kernel's side finds when a thread comes to it. Those that a killed
+    // predecessor left in SCHED_EXT come as soon as there is a scheduler.
+    for found in list(&skel)? {
+        mark(&knobs, found, options.config.weight_of(found.vm))
+            .context("cannot mark a vCPU thread")?;
+    }
     // The scheduler before its first vCPU, and the watcher before the list: a
     // vCPU that starts in between is seen twice and not missed.
-    let ops = skel.maps.vcpu_ops.attach_struct_ops().map_err(refuse)?;
+    let ops = skel.maps.vcpu_ops.attach_struct_ops().map_err(|error| {
+        // Another scheduler may have been faster since our first look.
+        let why = probe::files(Path::new("/")).err();
+        why.map_or_else(|| refuse(error), anyhow::Error::from)
+    })?;
     let watcher = skel.progs.vcpu_runs.attach_trace().map_err(refuse)?;
     for found in list(&skel)? {
-        mark(&skel, found)?;
         seat(found);
     }
+    let _pin = Pin::new(&mut skel.maps.table);
     let (vms, vcpus) = lock(&seats).count();
     ready(vms, vcpus);
 
@@ -169,23 +208,35 @@ fn load<'a>(
     options: &Options,
     storage: &'a mut MaybeUninit<libbpf_rs::OpenObject>,
 ) -> anyhow::Result<MainSkel<'a>> {
-    let cpus = u32::try_from(options.slices.len())?;
+    let cpus = possible_cpus()?;
     let mut open = MainSkelBuilder::default().open(storage).map_err(refuse)?;
     if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
         rodata.nr_cpu_ids = cpus;
+        rodata.settings = settings(&options.rules)?;
     }
     open.maps.slices.set_max_entries(cpus).map_err(refuse)?;
+    open.maps.pcpus.set_max_entries(cpus).map_err(refuse)?;
     let tracing = options.trace.is_some();
     // Without a trace nothing of it is in the kernel's way.
     open.progs.switches.set_autoload(tracing);
     open.progs.wakes.set_autoload(tracing);
+    let events = probe::has_kvm_function(Path::new("/"), EVENTS);
+    if !events {
+        tracing::warn!("this kernel's KVM has no {EVENTS}: I/O events are not seen");
+    }
+    open.progs.irq_raised.set_autoload(events);
     let mut skel = open.load().map_err(refuse)?;
-    for (cpu, slice) in options.slices.iter().enumerate() {
-        let key = u32::try_from(cpu)?.to_ne_bytes();
-        skel.maps
-            .slices
-            .update(&key, &slice.0.to_ne_bytes(), MapFlags::ANY)
-            .context("cannot set the slices")?;
+    if let Rules::Fixed(slices) = &options.rules {
+        for (cpu, slice) in slices.iter().enumerate() {
+            let key = u32::try_from(cpu)?.to_ne_bytes();
+            skel.maps
+                .slices
+                .update(&key, &slice.0.to_ne_bytes(), MapFlags::ANY)
+                .context("cannot set the slices")?;
+        }
+    }
+    if events {
+        skel.links.irq_raised = Some(skel.progs.irq_raised.attach_trace().map_err(refuse)?);
     }
     if tracing {
         skel.links.switches = Some(skel.progs.switches.attach_trace().map_err(refuse)?);
@@ -194,9 +245,40 @@ fn load<'a>(
     Ok(skel)
 }
 
-/// Tells the BPF side what a thread is: the list is of threads that may not call
-/// KVM_RUN again for minutes.
-fn mark(skel: &MainSkel<'_>, found: Found) -> anyhow::Result<()> {
+/// The rules as the kernel's side reads them.
+fn settings(rules: &Rules) -> anyhow::Result<sv_settings> {
+    let nr_cpus = std::thread::available_parallelism().context("cannot count the CPUs")?;
+    let all = sv_settings {
+        nr_cpus: u32::try_from(nr_cpus.get())?,
+        ..sv_settings::default()
+    };
+    Ok(match rules {
+        Rules::Fixed(_) => sv_settings { policy: 0, ..all },
+        Rules::Credit1(rules) => sv_settings {
+            policy: 1,
+            slice_ns: rules.slice.0,
+            boost_slice_ns: rules.boost_slice.0,
+            refill_ns: rules.refill_period.0,
+            credit_limit_ns: rules.credit_limit.0,
+            zero_is_under: u32::from(rules.zero_is_under),
+            boost_needs_under: u32::from(rules.boost_needs_under),
+            ..all
+        },
+        Rules::Credit2(rules) => sv_settings {
+            policy: 2,
+            slice_ns: rules.slice.0,
+            default_credit_ns: rules.default_credit.0,
+            reference: rules.reference.get(),
+            reset_adds: u32::from(rules.reset == credit2::Reset::AddToDebt),
+            reset_at_zero: u32::from(rules.reset_at_zero),
+            slice_ends_with_credit: u32::from(rules.slice_ends_with_credit),
+            ..all
+        },
+    })
+}
+
+/// Tells the BPF side what a thread is and what it is worth.
+fn mark(knobs: &libbpf_rs::MapHandle, found: Found, weight: u32) -> io::Result<()> {
     let Some(tid) = rustix::process::Pid::from_raw(found.tid.cast_signed()) else {
         return Ok(());
     };
@@ -206,12 +288,33 @@ fn mark(skel: &MainSkel<'_>, found: Found) -> anyhow::Result<()> {
     let Ok(pidfd) = rustix::process::pidfd_open(tid, thread) else {
         return Ok(());
     };
-    let mut value = found.vm.to_ne_bytes().to_vec();
-    value.extend(found.vcpu.to_ne_bytes());
-    skel.maps
-        .vcpus
+    let value: Vec<u8> = [found.vm, found.vcpu, 0, weight, 0, 0]
+        .iter()
+        .flat_map(|word: &u32| word.to_ne_bytes())
+        .collect();
+    knobs
         .update(&pidfd.as_raw_fd().to_ne_bytes(), &value, MapFlags::ANY)
-        .context("cannot mark a vCPU thread")
+        .map_err(io::Error::other)
+}
+
+/// The table's name in the file system, for `scx_vcpu list`.
+struct Pin;
+
+impl Pin {
+    fn new(table: &mut libbpf_rs::MapMut<'_>) -> Self {
+        // One that was killed has left its own.
+        let _ = std::fs::remove_file(PIN);
+        if let Err(error) = table.pin(PIN) {
+            tracing::warn!(%error, "`scx_vcpu list` will not work: cannot make {PIN}");
+        }
+        Self
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(PIN);
+    }
 }
 
 /// The vCPUs that are there now.

@@ -79,6 +79,11 @@ impl Drop for Seats {
     }
 }
 
+/// Is the thread SCHED_EXT already?
+pub(crate) fn is_taken(tid: u32) -> bool {
+    policy_of(tid) == Some(SCHED_EXT)
+}
+
 /// Scheduling policy of a thread; `None` if it has gone.
 fn policy_of(tid: u32) -> Option<i32> {
     let tid = libc::pid_t::try_from(tid).ok()?;

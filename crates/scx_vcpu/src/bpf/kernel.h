@@ -25,6 +25,7 @@ typedef _Bool bool;
 #define NULL ((void *)0)
 
 enum bpf_map_type {
+	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_RINGBUF = 27,
 	BPF_MAP_TYPE_TASK_STORAGE = 29,
@@ -32,6 +33,7 @@ enum bpf_map_type {
 
 enum {
 	BPF_F_NO_PREALLOC = 1 << 0,
+	BPF_F_MMAPABLE = 1 << 10,
 	BPF_LOCAL_STORAGE_GET_F_CREATE = 1 << 0,
 	BPF_RB_NO_WAKEUP = 1 << 0,
 	BPF_RB_FORCE_WAKEUP = 1 << 1,
@@ -43,6 +45,11 @@ enum {
 /* kernel/sched/ext: enum scx_ops_flags, enum scx_ent_flags */
 #define SCX_OPS_SWITCH_PARTIAL (1ULL << 3)
 #define SCX_TASK_QUEUED (1U << 0)
+#define SCX_ENQ_WAKEUP 1ULL
+#define SCX_KICK_PREEMPT (1ULL << 1)
+
+/* include/uapi/linux/time.h */
+#define CLOCK_MONOTONIC 1
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
@@ -61,6 +68,7 @@ struct thread_info {
 struct sched_ext_entity {
 	u32 flags;
 	u64 slice;
+	u64 dsq_vtime;
 };
 
 struct task_struct {
@@ -94,8 +102,17 @@ struct kvm_vcpu {
 	struct pid *pid;
 };
 
+/* arch/x86/kvm/lapic.h */
+struct kvm_lapic {
+	struct kvm_vcpu *vcpu;
+};
+
+enum scx_exit_kind {
+	SCX_EXIT_NONE,
+};
+
 struct scx_exit_info {
-	int kind;
+	enum scx_exit_kind kind;
 	const char *reason;
 	char *msg;
 };
@@ -107,6 +124,15 @@ struct bpf_iter_meta {
 };
 
 #pragma clang attribute pop
+
+/* Opaque to programs. */
+struct bpf_timer {
+	u64 opaque[2];
+} __attribute__((aligned(8)));
+
+struct bpf_iter_scx_dsq {
+	u64 opaque[6];
+} __attribute__((aligned(8)));
 
 /* The context of iter/task_file: its layout is fixed by the kernel. */
 struct bpf_iter__task_file {
@@ -122,6 +148,12 @@ struct sched_ext_ops {
 	s32 (*select_cpu)(struct task_struct *p, s32 prev_cpu, u64 wake_flags);
 	void (*enqueue)(struct task_struct *p, u64 enq_flags);
 	void (*dispatch)(s32 cpu, struct task_struct *prev);
+	void (*runnable)(struct task_struct *p, u64 enq_flags);
+	void (*running)(struct task_struct *p);
+	void (*stopping)(struct task_struct *p, bool runnable);
+	void (*quiescent)(struct task_struct *p, u64 deq_flags);
+	void (*enable)(struct task_struct *p);
+	void (*disable)(struct task_struct *p);
 	s32 (*init)(void);
 	void (*exit)(struct scx_exit_info *info);
 	u64 flags;

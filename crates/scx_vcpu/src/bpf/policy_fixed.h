@@ -9,7 +9,7 @@
  */
 #pragma once
 
-#include "kernel.h"
+#include "policy_credit.h"
 
 /* Slice of each pCPU in ns; user space gives neighbours different ones so that
  * their phases sweep. Sized to the number of possible pCPUs at load. */
@@ -19,9 +19,6 @@ struct {
 	__type(key, u32);
 	__type(value, u64);
 } slices SEC(".maps");
-
-/* A rest below this is spent in the switch itself. */
-#define MIN_REST_NS 100000ULL
 
 static __always_inline u64 fixed_whole_ns(s32 cpu)
 {

@@ -51,5 +51,108 @@ struct sv_event {
 	u8 pad[3];
 };
 
+/* Who decides which vCPU is next. */
+enum sv_policy {
+	SV_FIXED = 0,
+	SV_CREDIT1 = 1,
+	SV_CREDIT2 = 2,
+};
+
+/* Parameters of the policies; read-only after load. Times in ns. */
+struct sv_settings {
+	/* enum sv_policy */
+	u32 policy;
+	/* pCPUs that give credit. */
+	u32 nr_cpus;
+	/* Longest turn; longest turn in BOOST. */
+	u64 slice_ns;
+	u64 boost_slice_ns;
+	/* How often Credit1 hands out credit, and the most that a vCPU can hold. */
+	u64 refill_ns;
+	u64 credit_limit_ns;
+	/* What a reset of Credit2 gives. */
+	u64 default_credit_ns;
+	/* Weight at which a nanosecond of running costs one of credit. */
+	u32 reference;
+	/* Switches, 0 or 1; see policy::host::credit. */
+	u32 zero_is_under;
+	u32 boost_needs_under;
+	u32 reset_adds;
+	u32 reset_at_zero;
+	u32 slice_ends_with_credit;
+};
+
+/* What user space says about a vCPU before it is scheduled. */
+struct sv_knobs {
+	/* As in sv_found. */
+	u32 vm;
+	u32 vcpu;
+	/* Position in the table plus one, 0: none; only the kernel's side sets it. */
+	u32 slot;
+	/* More is more CPU time; 256 is usual. */
+	u32 weight;
+	/* Most of a pCPU that it may use, in thousandths; 0: no limit. */
+	u32 cap_permille;
+	u32 pad;
+};
+
+/* What a vCPU does. */
+enum sv_state {
+	SV_FREE = 0,
+	SV_ASLEEP = 1,
+	SV_WAITS = 2,
+	SV_RUNS = 3,
+};
+
+/*
+ * One vCPU of the table. User space reads it at any time, field by field, and
+ * writes weight and cap_permille only.
+ */
+struct sv_vcpu {
+	/* enum sv_state; SV_FREE: the entry is nobody's. */
+	u32 state;
+	/* As in sv_found. */
+	u32 vm;
+	u32 tid;
+	u32 vcpu;
+	/* pCPU in whose queue it is. */
+	u32 cpu;
+	u32 weight;
+	u32 cap_permille;
+	/* Woken by a device and not yet through with the turn that came of it. */
+	u32 boosted;
+	/* A device has raised an interrupt since it ran. */
+	u32 io_pending;
+	/* The weight with which it counts among the active ones; 0: it does not. */
+	u32 counted;
+	/* Begin of the state, CLOCK_MONOTONIC. */
+	u64 since_ns;
+	/* Time in each state before this one. */
+	u64 ran_ns;
+	u64 waited_ns;
+	u64 slept_ns;
+	/* Turns begun; ended by another vCPU or a host thread; wake-ups. */
+	u64 nr_turns;
+	u64 nr_preempted;
+	u64 nr_wakes;
+	/* Interrupts raised to it by devices, and by vCPUs of its own VM. */
+	u64 nr_io;
+	u64 nr_ipi;
+	/* Credit, in ns of running at the reference weight. */
+	s64 credit;
+	/* Credit1: shares handed out until it was given its last one. */
+	u64 shares;
+	/* Credit2: resets of its queue until its last one. */
+	u64 resets;
+	/* Ran in the period of this number, for the cap. */
+	u64 used_ns;
+	u64 used_in;
+	/* Rest of a turn that a host thread interrupted, and its place in the queue. */
+	u64 rest_ns;
+	u64 key;
+};
+
 _Static_assert(sizeof(struct sv_found) == 16, "read by Rust");
+_Static_assert(sizeof(struct sv_knobs) == 24, "written by Rust");
+_Static_assert(sizeof(struct sv_vcpu) == 168, "read by Rust");
 _Static_assert(sizeof(struct sv_event) == 24, "is the format of the trace file");

@@ -22,7 +22,7 @@ const volatile bool tracing;
 /* Events that did not fit. */
 u64 nr_trace_lost;
 
-static __always_inline void trace_event(struct task_struct *p, struct vcpu *vcpu, u32 cpu,
+static __always_inline void trace_event(struct task_struct *p, struct sv_knobs *vcpu, u32 cpu,
 					enum sv_kind kind)
 {
 	struct sv_event *event = bpf_ringbuf_reserve(&trace, sizeof(*event), 0);
@@ -34,7 +34,7 @@ static __always_inline void trace_event(struct task_struct *p, struct vcpu *vcpu
 	event->at_ns = bpf_ktime_get_ns();
 	event->vm = vcpu->vm;
 	event->tid = p->pid;
-	event->vcpu = vcpu->index;
+	event->vcpu = vcpu->vcpu;
 	event->cpu = cpu;
 	event->kind = kind;
 	__builtin_memset(event->pad, 0, sizeof(event->pad));
@@ -47,8 +47,8 @@ int BPF_PROG(switches, bool preempt, struct task_struct *prev, struct task_struc
 	     unsigned int prev_state)
 {
 	u32 cpu = bpf_get_smp_processor_id();
-	struct vcpu *from = prev->policy == SCHED_EXT ? vcpu_of(prev) : NULL;
-	struct vcpu *to = next->policy == SCHED_EXT ? vcpu_of(next) : NULL;
+	struct sv_knobs *from = prev->policy == SCHED_EXT ? vcpu_of(prev) : NULL;
+	struct sv_knobs *to = next->policy == SCHED_EXT ? vcpu_of(next) : NULL;
 
 	if (from) {
 		enum sv_kind kind = SV_OFF_HOST;
@@ -68,7 +68,7 @@ int BPF_PROG(switches, bool preempt, struct task_struct *prev, struct task_struc
 SEC("tp_btf/sched_wakeup")
 int BPF_PROG(wakes, struct task_struct *p)
 {
-	struct vcpu *vcpu = p->policy == SCHED_EXT ? vcpu_of(p) : NULL;
+	struct sv_knobs *vcpu = p->policy == SCHED_EXT ? vcpu_of(p) : NULL;
 
 	if (vcpu)
 		trace_event(p, vcpu, p->thread_info.cpu, SV_WAKE);

@@ -17,18 +17,19 @@
 
 #include "kernel.h"
 
-/* What we know of a thread, for as long as it lives. */
-struct vcpu {
-	u32 vm;
-	u32 index;
-};
+/* Weight of a vCPU of which user space says nothing. */
+#define DEFAULT_WEIGHT 256
 
-/* Task storage: no size to choose, gone with the thread, no stale ids. */
+/*
+ * What we know of a thread, for as long as it lives.
+ *
+ * Task storage: no size to choose, gone with the thread, no stale ids.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, int);
-	__type(value, struct vcpu);
+	__type(value, struct sv_knobs);
 } vcpus SEC(".maps");
 
 /* New vCPUs for user space. 64 KiB hold 2700; more at once are counted. */
@@ -40,7 +41,7 @@ struct {
 /* vCPUs that did not fit into `found`; the next KVM_RUN tries again. */
 u64 nr_found_lost;
 
-static __always_inline struct vcpu *vcpu_of(struct task_struct *p)
+static __always_inline struct sv_knobs *vcpu_of(struct task_struct *p)
 {
 	return bpf_task_storage_get(&vcpus, p, NULL, 0);
 }
@@ -50,24 +51,26 @@ int BPF_PROG(vcpu_runs, struct kvm_vcpu *kvm_vcpu)
 {
 	struct task_struct *p = bpf_get_current_task_btf();
 	struct sv_found *entry;
-	struct vcpu *vcpu;
+	struct sv_knobs *knobs;
 
 	/* Still told again when user space could not make it SCHED_EXT. */
 	if (p->policy == SCHED_EXT && vcpu_of(p))
 		return 0;
-	vcpu = bpf_task_storage_get(&vcpus, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (!vcpu)
+	knobs = bpf_task_storage_get(&vcpus, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!knobs)
 		return 0;
-	vcpu->vm = p->tgid;
-	vcpu->index = kvm_vcpu->vcpu_id;
+	knobs->vm = p->tgid;
+	knobs->vcpu = kvm_vcpu->vcpu_id;
+	if (!knobs->weight)
+		knobs->weight = DEFAULT_WEIGHT;
 	entry = bpf_ringbuf_reserve(&found, sizeof(*entry), 0);
 	if (!entry) {
 		__sync_fetch_and_add(&nr_found_lost, 1);
 		return 0;
 	}
-	entry->vm = vcpu->vm;
+	entry->vm = knobs->vm;
 	entry->tid = p->pid;
-	entry->vcpu = vcpu->index;
+	entry->vcpu = knobs->vcpu;
 	entry->pad = 0;
 	bpf_ringbuf_submit(entry, BPF_RB_FORCE_WAKEUP);
 	return 0;

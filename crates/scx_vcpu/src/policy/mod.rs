@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The policies and their parameters. Pure: numbers in, numbers out.
 
+pub mod credit;
 pub mod fixed;
 
 use clap::ValueEnum;
@@ -10,4 +11,8 @@ use clap::ValueEnum;
 pub enum Policy {
     /// Round robin with one length of slice per pCPU.
     Fixed,
+    /// Xen's credit scheduler: BOOST, UNDER, OVER (K1..K8).
+    Credit1,
+    /// Its successor: who has most credit runs (K9..K15).
+    Credit2,
 }

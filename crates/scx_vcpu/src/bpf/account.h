@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The table of vCPUs: what each does, for how long it has, and what happened to
+ * it. These counters are the input of every policy and of `scx_vcpu list`.
+ *
+ * An entry is its vCPU's from when the thread becomes SCHED_EXT until it leaves.
+ * It is written under the lock of the run queue that the thread is on, except
+ * for nr_io, nr_ipi and io_pending, which an interrupt's source writes.
+ */
+#pragma once
+
+#include "vcpu.h"
+
+#define MAX_VCPUS 4096
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, MAX_VCPUS);
+	__type(key, u32);
+	__type(value, struct sv_vcpu);
+} table SEC(".maps");
+
+/* Thread to entry, for those who know a vCPU by its kernel structure only. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_VCPUS);
+	__type(key, u32);
+	__type(value, u32);
+} slot_of_tid SEC(".maps");
+
+/* What a pCPU has for its queue. */
+struct pcpu {
+	/* The vCPU that runs on it, as position in the table plus one. */
+	u32 slot;
+	u32 pad;
+	/* Counts up: the order of those that came. */
+	u64 sequence;
+	/* Credit1: shares when its queue was last sorted; credit2: its resets. */
+	u64 shares;
+	u64 resets;
+};
+
+/* Sized to the number of possible pCPUs at load. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct pcpu);
+} pcpus SEC(".maps");
+
+/* Entries in use are all below this. */
+u32 nr_slots;
+
+/* vCPUs that found no free entry: they run, without credit. */
+u64 nr_table_full;
+
+static __always_inline struct pcpu *pcpu_of(s32 cpu)
+{
+	u32 key = cpu;
+
+	return bpf_map_lookup_elem(&pcpus, &key);
+}
+
+/* Entry of a position plus one. */
+static __always_inline struct sv_vcpu *entry_of(u32 slot)
+{
+	u32 key = slot - 1;
+
+	return slot ? bpf_map_lookup_elem(&table, &key) : NULL;
+}
+
+static __always_inline struct sv_vcpu *entry_of_task(struct task_struct *p)
+{
+	struct sv_knobs *knobs = vcpu_of(p);
+
+	return knobs ? entry_of(knobs->slot) : NULL;
+}
+
+/* The time since the last change of state is added to what it was. */
+static __always_inline u64 account(struct sv_vcpu *v, enum sv_state state)
+{
+	u64 now = bpf_ktime_get_ns(), past = now - v->since_ns;
+
+	if (v->state == SV_RUNS)
+		v->ran_ns += past;
+	else if (v->state == SV_WAITS)
+		v->waited_ns += past;
+	else
+		v->slept_ns += past;
+	v->state = state;
+	v->since_ns = now;
+	return past;
+}
+
+struct search {
+	struct sv_knobs *knobs;
+	u32 tid;
+	u32 slot;
+};
+
+static long try_entry(u32 index, struct search *search)
+{
+	struct sv_vcpu *v = bpf_map_lookup_elem(&table, &index);
+
+	if (!v)
+		return 1;
+	/* Several threads may become SCHED_EXT at once. */
+	if (v->state != SV_FREE || __sync_val_compare_and_swap(&v->state, SV_FREE, SV_ASLEEP))
+		return 0;
+	search->slot = index + 1;
+	return 1;
+}
+
+/* Gives the thread an entry. */
+static __always_inline void enter(struct task_struct *p)
+{
+	struct search search = {.tid = p->pid};
+	struct sv_knobs *knobs = vcpu_of(p);
+	struct sv_vcpu *v;
+	u32 tid = p->pid;
+
+	if (!knobs)
+		return;
+	bpf_loop(MAX_VCPUS, try_entry, &search, 0);
+	v = entry_of(search.slot);
+	if (!v) {
+		__sync_fetch_and_add(&nr_table_full, 1);
+		return;
+	}
+	v->vm = knobs->vm;
+	v->tid = tid;
+	v->vcpu = knobs->vcpu;
+	v->weight = knobs->weight;
+	v->cap_permille = knobs->cap_permille;
+	v->since_ns = bpf_ktime_get_ns();
+	v->cpu = p->thread_info.cpu;
+	v->boosted = v->io_pending = v->counted = 0;
+	v->ran_ns = v->waited_ns = v->slept_ns = 0;
+	v->nr_turns = v->nr_preempted = v->nr_wakes = v->nr_io = v->nr_ipi = 0;
+	v->credit = 0;
+	v->shares = v->resets = v->used_ns = v->used_in = v->rest_ns = v->key = 0;
+	knobs->slot = search.slot;
+	/* Only ever grows; a lost race is made good by the next one. */
+	if (nr_slots < search.slot)
+		nr_slots = search.slot;
+	bpf_map_update_elem(&slot_of_tid, &tid, &search.slot, 0);
+}
+
+/* Takes it back. */
+static __always_inline void leave(struct task_struct *p)
+{
+	struct sv_knobs *knobs = vcpu_of(p);
+	struct sv_vcpu *v;
+	u32 tid = p->pid;
+
+	if (!knobs)
+		return;
+	v = entry_of(knobs->slot);
+	knobs->slot = 0;
+	bpf_map_delete_elem(&slot_of_tid, &tid);
+	if (v)
+		v->state = SV_FREE;
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Interrupts that are raised to vCPUs: the EVENT CHECKER (I2), and wake-up IPIs.
+ *
+ * KVM calls this function for each interrupt that a vCPU's local APIC takes:
+ * MSIs and IO-APIC lines of devices in the thread that raises them (the VMM's
+ * I/O thread, a vhost worker), IPIs in the thread of the vCPU that sends, and
+ * timers in the vCPU's own thread. (kvm_apic_set_irq has less in its way, but
+ * compilers inline it.)
+ *
+ * Limits: with AVIC or posted interrupts, hardware delivers without KVM. Without
+ * an I/O thread a VMM may complete requests in a vCPU's thread; they look like IPIs.
+ */
+#pragma once
+
+#include "account.h"
+
+SEC("fentry/__apic_accept_irq")
+int BPF_PROG(irq_raised, struct kvm_lapic *apic)
+{
+	struct task_struct *source = bpf_get_current_task_btf();
+	u32 tid = BPF_CORE_READ(apic, vcpu, pid, numbers[0].nr);
+	u32 *slot = bpf_map_lookup_elem(&slot_of_tid, &tid);
+	struct sv_vcpu *v = slot ? entry_of(*slot) : NULL;
+	struct sv_knobs *from;
+
+	if (!v)
+		return 0;
+	/* Its timer, or an IPI to itself. */
+	if (source->pid == v->tid)
+		return 0;
+	from = source->policy == SCHED_EXT ? vcpu_of(source) : NULL;
+	if (from && from->vm == v->vm) {
+		__sync_fetch_and_add(&v->nr_ipi, 1);
+	} else {
+		__sync_fetch_and_add(&v->nr_io, 1);
+		v->io_pending = 1;
+	}
+	return 0;
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What Credit1 and Credit2 have in common: charging, and turns that survive a
+ * host thread. The arithmetic is policy's credit.h, which the simulator and the
+ * tests of policy::host call too.
+ *
+ * A vCPU that a host thread interrupts comes back to our queue with the rest of
+ * its turn, not to the kernel's local queue: there a vCPU that a device wakes in
+ * the meantime could not overtake it. Devices are served by host threads, so
+ * that is the usual way for a vCPU to be woken.
+ */
+#pragma once
+
+#include "account.h"
+#include "queue.h"
+
+#include "../../../policy/include/credit.h"
+
+const volatile struct sv_settings settings;
+
+/* A rest below this is spent in the switch itself. */
+#define MIN_REST_NS 100000ULL
+
+/* New credit, unless somebody was faster; then it is his turn to count. */
+static __always_inline bool set_credit(struct sv_vcpu *v, s64 old, s64 new)
+{
+	return __sync_val_compare_and_swap(&v->credit, old, new) == old;
+}
+
+/* A thread of SCHED_EXT that is no vCPU, or that found no entry: soon, shortly. */
+static __always_inline void enqueue_stranger(struct task_struct *p, s32 cpu, u64 enq_flags)
+{
+	scx_bpf_dsq_insert_vtime___k(p, queue_of(cpu, QUEUE_FIRST), MIN_REST_NS * 10, 0, enq_flags);
+}
+
+/* What is left of the turn of `p`, which is being taken off its pCPU. */
+static __always_inline void keep_rest(struct sv_vcpu *v, struct task_struct *p, bool runnable)
+{
+	v->rest_ns = runnable && p->scx.slice >= MIN_REST_NS ? p->scx.slice : 0;
+	if (runnable)
+		scx_bpf_task_set_slice___k(p, 0);
+}

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Policy `credit2`: the one with most credit runs (K9..K15), as
+ * policy::host::credit2.
+ *
+ * One queue per pCPU, ordered by credit. A reset (K12) gives all members of a
+ * queue new credit: it is counted, and each vCPU takes part when it is next
+ * looked at. So that the order of those in the queue stays true, a place is the
+ * number of resets times REACH less the credit: who has not been reset yet is
+ * before all that have. With resets that add to debts REACH is what they add;
+ * then a place does not change by a reset at all.
+ */
+#pragma once
+
+#include "policy_credit.h"
+
+/* More than any credit of a vCPU that is in a queue: 18 minutes. */
+#define CREDIT2_REACH (1ULL << 40)
+
+/* A debt is at most a few slices; the bound is for what nothing sane has set. */
+#define MAX_RESETS 64
+
+/* Takes part in the resets that were made since the last time. */
+static __always_inline void credit2_take(struct sv_vcpu *v, struct pcpu *pcpu)
+{
+	u64 missed = pcpu->resets - v->resets;
+
+	v->resets = pcpu->resets;
+	if (!missed)
+		return;
+	for (u32 i = 0; settings.reset_adds && i < MAX_RESETS && i < missed - 1 && v->credit < 0;
+	     i++)
+		v->credit = credit2_reset(v->credit, settings.default_credit_ns, 1);
+	v->credit = credit2_reset(v->credit, settings.default_credit_ns, settings.reset_adds);
+}
+
+static __always_inline u64 credit2_place(struct sv_vcpu *v, struct pcpu *pcpu)
+{
+	u64 reach = settings.reset_adds ? settings.default_credit_ns : CREDIT2_REACH;
+
+	return pcpu->resets * reach - (u64)v->credit;
+}
+
+static __always_inline u64 credit2_turn_ns(struct sv_vcpu *v)
+{
+	u64 lasts;
+
+	if (!settings.slice_ends_with_credit)
+		return settings.slice_ns;
+	lasts = credit2_lasts(v->credit, v->weight, settings.reference);
+	if (lasts > settings.slice_ns)
+		return settings.slice_ns;
+	return lasts < MIN_REST_NS ? MIN_REST_NS : lasts;
+}
+
+static __always_inline void credit2_charge(struct sv_vcpu *v, u64 ran_ns)
+{
+	struct pcpu *pcpu = pcpu_of(v->cpu);
+
+	v->credit = credit_burn(v->credit, credit2_cost(ran_ns, v->weight, settings.reference));
+	if (pcpu)
+		credit2_take(v, pcpu);
+}
+
+static __always_inline void credit2_enqueue(struct task_struct *p, struct sv_vcpu *v, s32 cpu,
+					    u64 enq_flags)
+{
+	struct pcpu *pcpu = pcpu_of(cpu);
+	struct sv_vcpu *running;
+	s64 left;
+
+	if (!pcpu)
+		return enqueue_stranger(p, cpu, enq_flags);
+	if (v->cpu != cpu) {
+		/* The resets of another queue are not ours. */
+		v->resets = pcpu->resets;
+		v->cpu = cpu;
+	}
+	credit2_take(v, pcpu);
+	if (enq_flags & SCX_ENQ_WAKEUP)
+		v->rest_ns = 0;
+	v->io_pending = 0;
+	scx_bpf_dsq_insert_vtime___k(p, queue_of(cpu, QUEUE_FIRST),
+				     v->rest_ns ?: credit2_turn_ns(v), credit2_place(v, pcpu),
+				     enq_flags);
+	running = entry_of(pcpu->slot);
+	if (!running || !(enq_flags & SCX_ENQ_WAKEUP))
+		return;
+	left = credit_burn(running->credit, credit2_cost(bpf_ktime_get_ns() - running->since_ns,
+							 running->weight, settings.reference));
+	if (credit2_preempts(v->credit, left))
+		scx_bpf_kick_cpu___k(cpu, SCX_KICK_PREEMPT);
+}
+
+/* `v` ran, is charged and can run on, or is NULL. Whether somebody else is to run. */
+static __always_inline bool credit2_dispatch(s32 cpu, struct sv_vcpu *v)
+{
+	struct task_struct *head = scx_bpf_dsq_peek___k(queue_of(cpu, QUEUE_FIRST));
+	struct sv_vcpu *next = head ? entry_of_task(head) : NULL;
+	struct pcpu *pcpu = pcpu_of(cpu);
+
+	if (!pcpu)
+		return scx_bpf_dsq_move_to_local___v2___k(queue_of(cpu, QUEUE_FIRST), 0);
+	if (next)
+		credit2_take(next, pcpu);
+	for (u32 i = 0; i < MAX_RESETS; i++) {
+		s64 most = next ? next->credit : 0;
+
+		if (v && (!next || v->credit > most))
+			most = v->credit;
+		if ((!v && !next) || !credit2_reset_due(most, settings.reset_at_zero))
+			break;
+		pcpu->resets++;
+		if (next)
+			credit2_take(next, pcpu);
+		if (v)
+			credit2_take(v, pcpu);
+	}
+	if (v && next && v->credit > next->credit)
+		return false;
+	return scx_bpf_dsq_move_to_local___v2___k(queue_of(cpu, QUEUE_FIRST), 0);
+}
