@@ -7,7 +7,7 @@
 mod clock;
 mod disk;
 mod guest;
-mod turns;
+pub mod turns;
 
 use std::fs;
 use std::fs::File;

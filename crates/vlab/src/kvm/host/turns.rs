@@ -12,9 +12,11 @@ use units::Time;
 
 /// A window on the host's clock.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Span {
-    pub(super) from: Time,
-    pub(super) to: Time,
+pub struct Span {
+    /// Its begin.
+    pub from: Time,
+    /// Its end.
+    pub to: Time,
 }
 
 impl Span {
@@ -144,7 +146,7 @@ fn intersect(a: &[(Time, Time)], b: &[(Time, Time)]) -> Vec<(Time, Time)> {
 /// A turn begins when a vCPU gets the pCPU from another one (or from nobody) and
 /// ends when it sleeps or another vCPU gets it; a host thread that runs in
 /// between does not end it.
-pub(super) fn turns(events: &[Event], cpu: u16, asked: Ns, window: Span) -> Turns {
+pub fn turns(events: &[Event], cpu: u16, asked: Ns, window: Span) -> Turns {
     let mut lengths: Vec<Ns> = Vec::new();
     let mut given_up = 0;
     let mut running: Option<(u32, Time)> = None;

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+# Run in a VM by vm_scx.rs: three small VMs under each policy of scx_vcpu, and
+# what has to hold while it comes and goes. Says "KEY VALUE", a line each.
+
+ulimit -l unlimited
+
+# Until COMMAND succeeds or 100 s have passed.
+until_ok() {
+	end=$(($(cut -d . -f 1 /proc/uptime) + 100))
+	until "$@"; do
+		[ "$(cut -d . -f 1 /proc/uptime)" -lt "$end" ] || return 1
+		usleep 50000
+	done
+}
+
+state_is() {
+	[ "$(cat /sys/kernel/sched_ext/state)" = "$1" ]
+}
+
+# start POLICY [ARGUMENTS]: returns when it schedules.
+start() {
+	: >/tmp/said
+	scx_vcpu run --policy "$@" >/tmp/said 2>/tmp/errors &
+	scx=$!
+	until_ok test -s /tmp/said || cat /tmp/errors
+}
+
+# finish KEY: a clean end, and what it leaves.
+finish() {
+	kill -TERM "$scx"
+	wait "$scx"
+	echo "$1-exit $?"
+	echo "$1-state $(cat /sys/kernel/sched_ext/state)"
+	cat /tmp/errors
+}
+
+# Scheduling policies of the VMs' vCPU threads, each once: 0 is the fair class, 7 ours.
+labels() {
+	for task in /proc/[0-9]*/task/[0-9]*; do
+		case $(cat "$task/comm" 2>/dev/null) in
+		vcpu-*) cut -d ' ' -f 41 "$task/stat" ;;
+		esac
+	done | sort -u | tr '\n' ' '
+}
+
+vcpus_are_there() {
+	[ "$(cat /proc/[0-9]*/task/[0-9]*/comm 2>/dev/null | grep -c '^vcpu-')" = 5 ]
+}
+
+# measure KEY: what each vCPU gets in 4 s.
+measure() {
+	scx_vcpu stats --every 4s --count 1 --json >/tmp/stats
+	echo "$1 $(cat /tmp/stats)"
+}
+
+echo "doctor $(scx_vcpu doctor >/dev/null 2>&1; echo $?)"
+
+# The lengths are the VMs' names: the policy file matches command lines.
+vlab load vm --cpus 0-1 --for 401s >/dev/null &
+vlab load vm --cpus 0-1 --for 402s >/dev/null &
+vlab load vm --cpus 0 --io 50ms --work 100000 --for 403s >/dev/null &
+until_ok vcpus_are_there || echo "vcpus $(cat /proc/[0-9]*/task/[0-9]*/comm | grep -c vcpu)"
+cat >/tmp/policy.toml <<EOF
+[[vm]]
+match = "401s"
+weight = 512
+EOF
+
+start fixed --slice 50ms --trace /tmp/trace
+echo "fixed-labels $(labels)"
+measure fixed
+scx_vcpu run --policy fixed >/dev/null 2>/tmp/second
+echo "second-exit $?"
+echo "second $(cat /tmp/second)"
+# An ordinary thread beside busy vCPUs: its time on the CPU and in the queue.
+taskset 1 sh -c 'while :; do :; done' &
+hog=$!
+sleep 3
+echo "hog $(cat /proc/$hog/schedstat)"
+kill "$hog"
+finish fixed
+echo "fixed-labels-after $(labels)"
+echo "fixed-trace $(xxd -p /tmp/trace | tr -d '\n')"
+
+start fixed
+kill -9 "$scx"
+wait "$scx" 2>/dev/null
+until_ok state_is disabled && echo "killed-state disabled"
+# Without a scheduler the same threads run in the fair class: they still compute.
+ran() {
+	cat /proc/[0-9]*/task/[0-9]*/schedstat 2>/dev/null | awk '{ sum += $1 } END { print int(sum / 1000000) }'
+}
+before=$(ran)
+sleep 2
+echo "killed-ran-ms $(($(ran) - before))"
+
+# The first of these finds the vCPUs as the killed one has left them.
+for policy in credit1 credit2; do
+	start $policy --config /tmp/policy.toml
+	measure $policy
+	finish $policy
+done
+echo "dmesg $(dmesg | grep -c 'sched_ext.*\(error\|stall\|runnable\)')"
