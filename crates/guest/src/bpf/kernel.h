@@ -23,6 +23,14 @@ typedef _Bool bool;
 #define false 0
 #define NULL ((void *)0)
 
+/*
+ * A loop that the verifier walks once, and not once for every path that leads to
+ * it: a global function of its own (weak, or clang would tailor it to its
+ * callers). Inlined loops within loops took it a second at every start. Only
+ * scalars go in and one comes out, which all kernels since 5.6 accept.
+ */
+#define VERIFIED_ONCE __attribute__((noinline, weak))
+
 enum bpf_map_type {
 	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,

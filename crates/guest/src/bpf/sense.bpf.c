@@ -249,7 +249,8 @@ int BPF_PROG(on_wakeup, struct task_struct *p)
 	return 0;
 }
 
-static __always_inline struct device_slot *device_of(u32 dev)
+/* The number of the device's slot, or MAX_DEVICES. */
+VERIFIED_ONCE u32 device_of(u32 dev)
 {
 	u32 i;
 
@@ -257,15 +258,15 @@ static __always_inline struct device_slot *device_of(u32 dev)
 		struct device_slot *d = &devices[i];
 
 		if (d->dev == dev)
-			return d;
+			return i;
 		if (d->dev)
 			continue;
 		if (__sync_val_compare_and_swap(&d->dev, 0, dev) == 0)
 			path_reset(&d->path);
 		if (d->dev == dev)
-			return d;
+			return i;
 	}
-	return NULL;
+	return MAX_DEVICES;
 }
 
 SEC("tp_btf/block_bio_queue")
@@ -308,30 +309,47 @@ int BPF_PROG(on_bio_queue, struct bio *bio)
 	return 0;
 }
 
+/* One of a thread's requests in flight is done. */
+VERIFIED_ONCE int flight_done(u32 tid)
+{
+	struct flight *f = bpf_map_lookup_elem(&in_flight, &tid);
+	u64 now;
+	s64 before;
+
+	if (!f)
+		return 0;
+	now = bpf_ktime_get_ns();
+	before = __sync_fetch_and_sub(&f->count, 1);
+	f->done_ns = now;
+	if (before <= 0)
+		f->count = 0;
+	else if (before == 1 && now > f->since_ns)
+		candidate_request(now - f->since_ns, now);
+	return 0;
+}
+
+/* A request that was submitted on vCPU `submitter` completes here. */
+VERIFIED_ONCE int device_done(u32 dev, u32 submitter)
+{
+	u32 device = device_of(dev);
+	struct device_slot *d;
+
+	if (device >= MAX_DEVICES)
+		return 0;
+	d = &devices[device];
+	__sync_fetch_and_add(&d->nr_completions, 1);
+	path_learn(&d->path, submitter, this_cpu());
+	return 0;
+}
+
 static __always_inline void bio_done(u64 key)
 {
 	struct bio_owner *owner = bpf_map_lookup_elem(&bio_owner, &key);
-	struct device_slot *d;
-	struct flight *f;
 
 	if (!owner)
 		return;
-	f = bpf_map_lookup_elem(&in_flight, &owner->tid);
-	if (f) {
-		u64 now = bpf_ktime_get_ns();
-		s64 before = __sync_fetch_and_sub(&f->count, 1);
-
-		f->done_ns = now;
-		if (before <= 0)
-			f->count = 0;
-		else if (before == 1 && now > f->since_ns)
-			candidate_request(now - f->since_ns, now);
-	}
-	d = device_of(owner->dev);
-	if (d) {
-		__sync_fetch_and_add(&d->nr_completions, 1);
-		path_learn(&d->path, owner->cpu, this_cpu());
-	}
+	flight_done(owner->tid);
+	device_done(owner->dev, owner->cpu);
 	bpf_map_delete_elem(&bio_owner, &key);
 }
 

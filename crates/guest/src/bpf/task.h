@@ -112,6 +112,21 @@ static __always_inline struct task_slot *own_slot(struct task_io *t, struct task
 	return s;
 }
 
+/* Takes a free slot, which is the caller's to fill: its number, or MAX_TASKS. */
+VERIFIED_ONCE u32 take_slot(void)
+{
+	u32 i;
+
+	for (i = 0; i < MAX_TASKS; i++) {
+		struct task_slot *s = &tasks[i];
+
+		if (s->state == SLOT_FREE &&
+		    __sync_val_compare_and_swap(&s->state, SLOT_FREE, SLOT_FILLING) == SLOT_FREE)
+			return i;
+	}
+	return MAX_TASKS;
+}
+
 static __always_inline void enter_class(struct task_io *t, struct task_struct *p, u32 cpu, u64 now,
 					u32 load)
 {
@@ -123,34 +138,31 @@ static __always_inline void enter_class(struct task_io *t, struct task_struct *p
 			ring_bell(cpu, BELL_ENTER | (u64)t->slot << 8, BPF_RB_FORCE_WAKEUP);
 		return;
 	}
-	for (i = 0; i < MAX_TASKS; i++) {
-		s = &tasks[i];
-		if (s->state != SLOT_FREE)
-			continue;
-		if (__sync_val_compare_and_swap(&s->state, SLOT_FREE, SLOT_FILLING) != SLOT_FREE)
-			continue;
-		s->tid = p->pid;
-		s->tgid = p->tgid;
-		s->start_boottime_ns = p->start_boottime;
-		s->activity = t->activity;
-		s->since_ns = t->since_ns;
-		s->cpu = cpu;
-		s->load_permille = load;
-		s->window_ns = now;
-		s->dev = t->dev;
-		s->latency_ns = 0;
-		s->on_cpu_ns = s->blocked_io_ns = s->queued_ns = s->inactive_ns = 0;
-		s->nr_wakes = s->nr_switches = 0;
-		path_reset(&s->path);
-		t->slot = i;
-		if (i >= slots_used)
-			slots_used = i + 1;
-		asm volatile("" ::: "memory");
-		s->state = SLOT_LIVE;
-		ring_bell(cpu, BELL_ENTER | (u64)i << 8, BPF_RB_FORCE_WAKEUP);
+	i = take_slot();
+	if (i >= MAX_TASKS) {
+		__sync_fetch_and_add(&nr_lost_tasks, 1);
 		return;
 	}
-	__sync_fetch_and_add(&nr_lost_tasks, 1);
+	s = &tasks[i];
+	s->tid = p->pid;
+	s->tgid = p->tgid;
+	s->start_boottime_ns = p->start_boottime;
+	s->activity = t->activity;
+	s->since_ns = t->since_ns;
+	s->cpu = cpu;
+	s->load_permille = load;
+	s->window_ns = now;
+	s->dev = t->dev;
+	s->latency_ns = 0;
+	s->on_cpu_ns = s->blocked_io_ns = s->queued_ns = s->inactive_ns = 0;
+	s->nr_wakes = s->nr_switches = 0;
+	path_reset(&s->path);
+	t->slot = i;
+	if (i >= slots_used)
+		slots_used = i + 1;
+	asm volatile("" ::: "memory");
+	s->state = SLOT_LIVE;
+	ring_bell(cpu, BELL_ENTER | (u64)i << 8, BPF_RB_FORCE_WAKEUP);
 }
 
 static __always_inline void leave_class(struct task_io *t, struct task_struct *p, u32 cpu)
@@ -349,28 +361,34 @@ static __always_inline struct task_io *task_io_make(struct task_struct *p, u32 a
 	return t;
 }
 
-/* This vCPU has just come back: what did the I/O-bound tasks on it lose? Ready
- * ones lost the gap; sleeping ones are settled when their completion arrives. */
-static __always_inline void account_gap(u32 cpu)
+/* What did the task in a slot lose to the gap that has just ended on this vCPU? A
+ * ready one lost the gap; a sleeping one is settled when its completion arrives. */
+VERIFIED_ONCE int account_slot(u32 slot, u32 cpu)
 {
+	struct task_slot *s = &tasks[slot & (MAX_TASKS - 1)];
 	struct vcpu_slot *v = &vcpus[cpu & (MAX_VCPUS - 1)];
 	struct gap *g = &v->gaps[(v->nr_gaps - 1) & (GAP_HISTORY - 1)];
+	u64 from = g->out_ns;
+
+	if (s->state != SLOT_LIVE || s->cpu != cpu)
+		return 0;
+	if (s->activity != ACT_RUNNING && s->activity != ACT_QUEUED && s->activity != ACT_WAKING)
+		return 0;
+	if (s->activity != ACT_RUNNING && s->since_ns > from)
+		from = s->since_ns;
+	if (g->back_ns > from)
+		s->inactive_ns += g->back_ns - from;
+	return 0;
+}
+
+/* This vCPU has just come back. */
+static __always_inline void account_gap(u32 cpu)
+{
 	u32 i;
 
 	for (i = 0; i < MAX_TASKS; i++) {
-		struct task_slot *s = &tasks[i];
-		u64 from = g->out_ns;
-
 		if (i >= slots_used)
 			break;
-		if (s->state != SLOT_LIVE || s->cpu != cpu)
-			continue;
-		if (s->activity != ACT_RUNNING && s->activity != ACT_QUEUED &&
-		    s->activity != ACT_WAKING)
-			continue;
-		if (s->activity != ACT_RUNNING && s->since_ns > from)
-			from = s->since_ns;
-		if (g->back_ns > from)
-			s->inactive_ns += g->back_ns - from;
+		account_slot(i, cpu);
 	}
 }

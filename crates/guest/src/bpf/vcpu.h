@@ -49,7 +49,7 @@ static __always_inline bool vcpu_is_out(u32 cpu)
 }
 
 /* vCPUs 64 * word and the following: one bit for each that is out. */
-static __always_inline u64 vcpus_out(u32 word)
+VERIFIED_ONCE u64 vcpus_out(u32 word)
 {
 	u64 out = 0;
 	u32 bit;

@@ -336,27 +336,41 @@ fn attach_all<'a>(
 /// One ring per vCPU and the control ring, at the end here and at index
 /// `MAX_VCPUS` in the map.
 fn make_rings(outer: &impl MapCore, nr_vcpus: usize) -> Result<Vec<MapHandle>, SenseError> {
+    try_make_rings(outer, nr_vcpus).map_err(|error| SenseError::bpf("make rings for", error))
+}
+
+fn try_make_rings(outer: &impl MapCore, nr_vcpus: usize) -> libbpf_rs::Result<Vec<MapHandle>> {
     let options = libbpf_sys::bpf_map_create_opts {
         sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,
         ..Default::default()
     };
-    (0..=nr_vcpus)
-        .map(|i| {
-            let key = if i == nr_vcpus { MAX_VCPUS } else { i } as u32;
-            let ring = MapHandle::create(
-                MapType::RingBuf,
-                Some("vmg_bells"),
-                0,
-                0,
-                RING_BYTES,
-                &options,
-            )?;
-            let fd = ring.as_fd().as_raw_fd();
-            outer.update(&key.to_ne_bytes(), &fd.to_ne_bytes(), MapFlags::ANY)?;
-            Ok(ring)
+    let name = Some("vmg_bells");
+    let rings = (0..=nr_vcpus)
+        .map(|_| MapHandle::create(MapType::RingBuf, name, 0, 0, RING_BYTES, &options))
+        .collect::<libbpf_rs::Result<Vec<_>>>()?;
+    let entries: Vec<_> = (0u32..)
+        .zip(&rings)
+        .map(|(i, ring)| {
+            let key = if i as usize == nr_vcpus {
+                MAX_VCPUS as u32
+            } else {
+                i
+            };
+            (key.to_ne_bytes(), ring.as_fd().as_raw_fd().to_ne_bytes())
         })
-        .collect::<libbpf_rs::Result<_>>()
-        .map_err(|error| SenseError::bpf("make rings for", error))
+        .collect();
+    let keys: Vec<u8> = entries.iter().flat_map(|(key, _)| *key).collect();
+    let values: Vec<u8> = entries.iter().flat_map(|(_, fd)| *fd).collect();
+    // At once: after each update of such a map the kernel waits until no program
+    // can see the old entry, some ten milliseconds where CPUs are busy.
+    let count = entries.len() as u32;
+    let at_once = outer.update_batch(&keys, &values, count, MapFlags::ANY, MapFlags::ANY);
+    if at_once.is_err() {
+        for (key, fd) in &entries {
+            outer.update(key, fd, MapFlags::ANY)?;
+        }
+    }
+    Ok(rings)
 }
 
 /// The kernel's tick, from the resolution of its coarse clock.
