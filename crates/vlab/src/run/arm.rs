@@ -174,6 +174,15 @@ impl Running {
         }
     }
 
+    /// Has it end, without waiting.
+    pub(super) fn ask_to_end(&mut self) {
+        match self {
+            Self::Daemon(daemon, _) => daemon.ask_to_end(),
+            // All of a command's group is asked, and that by whoever waits for it.
+            Self::Nothing | Self::Command(_) => {}
+        }
+    }
+
     /// Ends it.
     pub(super) fn end(self, interrupt: &Interrupt) -> anyhow::Result<()> {
         match self {

@@ -179,6 +179,11 @@ impl Daemon {
         decisions::parse(&self.process.messages())
     }
 
+    /// Has it end, without waiting.
+    pub(super) fn ask_to_end(&mut self) {
+        self.process.ask_to_end();
+    }
+
     /// Ends it and checks that it ended well.
     pub(super) fn end(self, interrupt: &Interrupt) -> anyhow::Result<()> {
         let status = self.process.end(interrupt)?;

@@ -263,12 +263,25 @@ impl IoLoad {
         anyhow::bail!("fio does not begin to read{}", process.last_words())
     }
 
+    /// Has it end, without waiting: other things end meanwhile.
+    pub(super) fn ask_to_end(&mut self, window: Window) -> anyhow::Result<()> {
+        match self {
+            Self::Idle => Ok(()),
+            Self::Own { process, .. } => process.ask_to_end_by(&window.to_line()),
+            Self::Fio { process, .. } => {
+                process.ask_to_end();
+                Ok(())
+            }
+        }
+    }
+
     /// Ends it: what it did in the window. `None` for [`IoLoad::Idle`].
     pub(super) fn finish(
-        self,
+        mut self,
         window: Window,
         interrupt: &Interrupt,
     ) -> anyhow::Result<Option<Io>> {
+        self.ask_to_end(window)?;
         match self {
             Self::Idle => Ok(None),
             Self::Own {
@@ -276,7 +289,7 @@ impl IoLoad {
                 block_kib,
                 ..
             } => {
-                let counted: Counted = ask_own(&mut process, window, interrupt)?;
+                let counted: Counted = answer_of(&mut process, interrupt)?;
                 Ok(Some(Io {
                     ops_per_s: counted.ops_per_s,
                     bytes_per_s: counted.ops_per_s * f64::from(block_kib) * 1024.0,
@@ -290,7 +303,6 @@ impl IoLoad {
                 block_kib,
                 ..
             } => {
-                process.ask_to_end();
                 let output = process.read_to_end(interrupt, now() + PATIENCE)?;
                 fio::check_output(&output)
                     .with_context(|| format!("fio failed{}", process.last_words()))?;
@@ -353,13 +365,19 @@ impl ComputeLoad {
         Ok(Self { process })
     }
 
+    /// Has them end, without waiting.
+    pub(super) fn ask_to_end(&mut self, window: Window) -> anyhow::Result<()> {
+        self.process.ask_to_end_by(&window.to_line())
+    }
+
     /// Ends them: units per second in the window, per CPU.
     pub(super) fn finish(
         mut self,
         window: Window,
         interrupt: &Interrupt,
     ) -> anyhow::Result<Vec<f64>> {
-        let report: ComputeReport = ask_own(&mut self.process, window, interrupt)?;
+        self.ask_to_end(window)?;
+        let report: ComputeReport = answer_of(&mut self.process, interrupt)?;
         Ok(report.units_per_s)
     }
 }
@@ -378,13 +396,11 @@ fn start_own(
     Ok((process, ready.tids))
 }
 
-/// Gives one of our own loads its window and takes its answer.
-fn ask_own<R: serde::de::DeserializeOwned>(
+/// What one of our own loads says about the window that it was given.
+fn answer_of<R: serde::de::DeserializeOwned>(
     process: &mut Process,
-    window: Window,
     interrupt: &Interrupt,
 ) -> anyhow::Result<R> {
-    process.write_line(&window.to_line())?;
     let line = process.read_line(interrupt, now() + PATIENCE)?;
     serde_json::from_str(&line).with_context(|| format!("a load says `{line}`"))
 }

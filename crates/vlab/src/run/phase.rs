@@ -106,7 +106,8 @@ pub(super) fn warmup(scenario: &Scenario, vms: u32) -> Ns {
 impl Bench<'_> {
     /// Measures one phase. Whatever it started has ended when it returns.
     pub(super) fn measure(&mut self, step: &Step<'_>) -> anyhow::Result<Phase> {
-        let compute = step
+        let mut steps = Stopwatch::start();
+        let mut compute = step
             .compute
             .then(|| {
                 ComputeLoad::start(
@@ -116,12 +117,15 @@ impl Bench<'_> {
                 )
             })
             .transpose()?;
+        steps.done("start compute");
         let mut io = match step.load {
             Some(load) => IoLoad::start(load, &self.files, self.scratch, self.interrupt)?,
             None => IoLoad::Idle,
         };
+        steps.done("start I/O");
         let detail = self.record.detail(step.arm.is_some(), step.round);
         let recorder = self.recorder(io.tids(), step.vms_per_pcpu)?;
+        steps.done("load recorder");
         // The freezer last, so that an error or Ctrl-C gives the CPUs back before
         // it waits for children to end.
         let (mut running, mut freezer, warm_from) = match step.arm {
@@ -136,8 +140,10 @@ impl Bench<'_> {
                 (Running::Nothing, None, now())
             }
         };
+        steps.done("start freezer and arm");
         self.interrupt
             .sleep_until(warm_from + warmup(self.scenario, step.vms_per_pcpu))?;
+        steps.done("warm up");
         running.window_opens()?;
         let machine = Snapshot::take();
         if let Some(recorder) = &recorder {
@@ -156,12 +162,20 @@ impl Bench<'_> {
         if let Some(freezer) = &mut freezer {
             freezer.stop();
         }
+        steps.done("window");
         let recorder = recorder.map(Recorder::stop);
         let machine = machine.until_now();
 
         let daemon = running.window_closed(window.to)?;
         let decisions = running.decisions();
+        // All of them first, then whoever takes longest is waited for once.
+        running.ask_to_end();
+        io.ask_to_end(window)?;
+        compute
+            .iter_mut()
+            .try_for_each(|load| load.ask_to_end(window))?;
         running.end(self.interrupt)?;
+        steps.done("end arm");
         let host = freezer.as_ref().map_or_else(
             || always_on(&self.cpus),
             |freezer| host(freezer, window, &self.cpus),
@@ -171,9 +185,11 @@ impl Bench<'_> {
             recorder.read(&log, window, &self.cpus, detail, &decisions)
         });
         drop(freezer);
+        steps.done("read logs");
         let io = io.finish(window, self.interrupt)?;
         let compute_per_s =
             compute.map_or(Ok(Vec::new()), |load| load.finish(window, self.interrupt))?;
+        steps.done("end loads");
         let completions = match (before, after) {
             (Some(before), Some(after)) => after
                 .iter()
@@ -281,6 +297,22 @@ impl Bench<'_> {
             self.lead = Some(needed.min(Ns::from_secs(9)));
         }
         Ok((running, Some(freezer), ready.max(started + lead)))
+    }
+}
+
+/// Says at level debug (`RUST_LOG=vlab=debug`) what a phase costs beside its window.
+#[derive(Debug)]
+struct Stopwatch(Time);
+
+impl Stopwatch {
+    fn start() -> Self {
+        Self(now())
+    }
+
+    fn done(&mut self, step: &str) {
+        let now = now();
+        tracing::debug!(step, took = %now.since(self.0));
+        self.0 = now;
     }
 }
 

@@ -42,6 +42,8 @@ pub(super) struct Process {
     end: Signal,
     errors: File,
     buffer: Vec<u8>,
+    /// It knows that it is to end.
+    asked: bool,
     reaped: bool,
 }
 
@@ -104,6 +106,7 @@ impl Process {
             end,
             errors,
             buffer: Vec::new(),
+            asked: false,
             reaped: false,
         })
     }
@@ -186,12 +189,22 @@ impl Process {
         Ok(n)
     }
 
-    /// Asks it to end, without waiting.
-    pub(super) fn ask_to_end(&self) {
-        if !self.reaped {
+    /// Asks it to end, without waiting. The second time does nothing.
+    pub(super) fn ask_to_end(&mut self) {
+        if !self.reaped && !self.asked {
+            self.asked = true;
             // It may have ended already.
             let _ = rustix::process::kill_process(self.group, self.end);
         }
+    }
+
+    /// The same for one that a line ends.
+    pub(super) fn ask_to_end_by(&mut self, line: &str) -> anyhow::Result<()> {
+        if !self.asked {
+            self.asked = true;
+            self.write_line(line)?;
+        }
+        Ok(())
     }
 
     /// Asks it to end and waits; what is left of its group is killed.
@@ -301,7 +314,8 @@ impl Drop for Process {
         if self.reaped {
             return;
         }
-        self.ask_to_end();
+        // Also one that a line should have ended.
+        let _ = rustix::process::kill_process(self.group, self.end);
         let give_up = now() + PATIENCE;
         while now() < give_up && matches!(self.has_ended_in_place(), Ok(None)) {
             std::thread::sleep(std::time::Duration::from_millis(2));
