@@ -3,6 +3,7 @@
 
 pub mod html;
 
+mod short;
 mod steps;
 #[cfg(test)]
 mod tests;
@@ -32,6 +33,7 @@ use crate::stats::DRIFT_LIMIT;
 use crate::stats::MIN_PAIRS_FOR_VERDICT;
 use crate::stats::Ratio;
 use crate::stats::Summary;
+use crate::stats::Verdict;
 use crate::stats::summarise;
 
 /// What the columns mean.
@@ -70,6 +72,7 @@ pub fn text(result: &RunResult) -> String {
     for warning in &result.warnings {
         line(&mut out, &format!("warning: {warning}"));
     }
+    short::short(&mut out, result, &analysis);
     out
 }
 
@@ -191,9 +194,10 @@ fn load_table(out: &mut String, table: &LoadTable, kind: &LoadKind, result: &Run
         last_vms = Some(row.vms_per_pcpu);
         shown.add_row(columns.texts(row, vms).into_iter().map(Cell::new));
     }
+    let words = if columns.verdict { &[1, 5][..] } else { &[1] };
     for column in shown
         .column_iter_mut()
-        .filter(|column| ![1, 5].contains(&column.index))
+        .filter(|column| !words.contains(&column.index))
     {
         column.set_cell_alignment(CellAlignment::Right);
     }
@@ -274,6 +278,7 @@ fn disturbance(phases: &[Phase]) -> Option<String> {
 /// columns that hold nothing.
 #[derive(Clone, Copy, Debug)]
 struct Columns {
+    verdict: bool,
     compute: bool,
     daemon: bool,
     lost: bool,
@@ -281,7 +286,13 @@ struct Columns {
 
 impl Columns {
     fn of(table: &LoadTable, result: &RunResult) -> Self {
+        let knows = |row: &Row| {
+            row.vs_vanilla
+                .is_some_and(|ratio| ratio.verdict() != Verdict::TooFew)
+        };
         Self {
+            // With too few rounds throughout the legend says so, once.
+            verdict: table.rows.iter().any(knows),
             compute: result.scenario.compute.threads_per_cpu > 0,
             daemon: table.rows.iter().any(|row| row.daemon_cpu.is_some()),
             lost: table.rows.iter().any(|row| row.io_time.is_some()),
@@ -289,15 +300,11 @@ impl Columns {
     }
 
     fn header(self) -> Vec<&'static str> {
-        let mut header = vec![
-            "N",
-            "arm",
-            "requests/s",
-            "p99",
-            "to vanilla",
-            "verdict",
-            "of bound",
-        ];
+        let mut header = vec!["N", "arm", "requests/s", "p99", "to vanilla"];
+        if self.verdict {
+            header.push("verdict");
+        }
+        header.push("of bound");
         if self.lost {
             header.push("lost");
         }
@@ -319,11 +326,15 @@ impl Columns {
             row.ops_per_s.map_or("-".to_owned(), |s| spread(&s)),
             duration(row.p99),
             row.vs_vanilla.map_or("-".to_owned(), |r| ratio(&r)),
-            row.vs_vanilla
-                .map_or("-".to_owned(), |r| r.verdict().to_string()),
+        ];
+        if self.verdict {
+            let verdict = row.vs_vanilla.map(|r| r.verdict().to_string());
+            cells.push(verdict.unwrap_or("-".to_owned()));
+        }
+        cells.push(
             row.vs_bound
                 .map_or("-".to_owned(), |s| format!("{:.2}", s.median)),
-        ];
+        );
         if self.lost {
             cells.push(optional(row.io_time.as_ref().map(lost), &|v| {
                 format!("{:.1} %", v * 100.0)
