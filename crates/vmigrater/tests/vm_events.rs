@@ -13,18 +13,7 @@
 #[path = "common/vm.rs"]
 mod vm;
 
-use std::sync::OnceLock;
-use std::time::Duration;
-
 use vlab::vm::Output;
-use vlab::vm::Sharing;
-
-/// Gaps of three ticks of these kernels (4 ms each): two are what wakes a daemon
-/// that cannot read steal time.
-const SHARING: Sharing = Sharing {
-    on: Duration::from_millis(24),
-    off: Duration::from_millis(12),
-};
 
 const EVENTS: &str = r#"
 # A move was made since the number in /tmp/moves.
@@ -154,20 +143,12 @@ ls /run/vmigrater
 
 /// The one boot of a kernel.
 fn events(series: &'static str) -> &'static Output {
-    static RUNS: [OnceLock<Output>; 3] = [const { OnceLock::new() }; 3];
-    let nr = vlab::vm::SERIES
-        .iter()
-        .position(|name| *name == series)
-        .unwrap();
-    RUNS[nr].get_or_init(|| {
-        let machine = vm::Machine {
-            sharing: Some(SHARING),
-            ..vm::Machine::default()
-        };
-        let output = vm::run(series, EVENTS, machine);
-        eprintln!("{}", output.stdout);
-        output
-    })
+    static BOOTS: [vm::Once; 3] = [const { vm::Once::new() }; 3];
+    let machine = vm::Machine {
+        sharing: Some(vm::SHARING),
+        ..vm::Machine::default()
+    };
+    BOOTS[vm::place(series)].output(series, EVENTS, machine)
 }
 
 /// After `event` the daemon answers, moves tasks again, and they go on.

@@ -9,15 +9,6 @@
 mod vm;
 
 use std::path::Path;
-use std::time::Duration;
-
-use vlab::vm::Sharing;
-
-/// See `vm_events`.
-const SHARING: Sharing = Sharing {
-    on: Duration::from_millis(24),
-    off: Duration::from_millis(12),
-};
 
 /// What every service waits for, here without anything behind it.
 const TARGET: &str = "[Unit]\nDescription=There\n";
@@ -88,7 +79,7 @@ fn root_vm_6_12_the_service_starts_restarts_and_restores() {
         "6.12",
         SERVICE,
         vm::Machine {
-            sharing: Some(SHARING),
+            sharing: Some(vm::SHARING),
             programs: &["/lib/systemd/systemd", "/usr/bin/systemctl"],
             files: &[
                 (&job, &format!("{units}/vlab.service")),
