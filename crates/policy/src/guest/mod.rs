@@ -7,6 +7,7 @@
 //! * [`placement`]: which of them should be elsewhere, where, and when?
 //! * [`wakeup`]: should a thread that waits behind compute get a lever?
 //! * [`budget`]: is a migration worth what it costs?
+//! * [`trial`]: is a program better off in our hands at all?
 //! * [`xballoon`]: the system that the daemon is compared with: how much of its
 //!   slice may a vCPU spend on computation?
 //!
@@ -17,6 +18,7 @@ pub mod budget;
 pub mod iobound;
 pub mod placement;
 pub mod slice;
+pub mod trial;
 pub mod view;
 pub mod wakeup;
 pub mod xballoon;
