@@ -85,6 +85,22 @@ pub struct Balloon {
     pub failed: u64,
 }
 
+/// A program that was compared with itself, held and let go.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Program {
+    /// Name of its threads.
+    pub comm: String,
+    /// False: its tasks are left alone at this moment.
+    pub held: bool,
+    /// What is believed to be better for it: `held` or `free`.
+    pub believed: String,
+    /// What it gets done when free to what it gets done when held, as last
+    /// compared; `None` before the first comparison.
+    pub free_to_held: Option<f64>,
+    /// Comparisons made.
+    pub trials: u32,
+}
+
 /// A snapshot of the daemon.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
@@ -143,6 +159,9 @@ pub struct Report {
     pub lost_events: u64,
     /// I/O-bound tasks that found no slot.
     pub lost_tasks: u64,
+    /// Programs with an I/O-bound task, now or lately.
+    #[serde(default)]
+    pub programs: Vec<Program>,
     /// What it does for I/O-bound tasks: `vmigrater` or `xballoon`.
     #[serde(default)]
     pub does: String,

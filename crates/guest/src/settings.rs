@@ -6,6 +6,7 @@ use policy::guest::budget;
 use policy::guest::iobound;
 use policy::guest::placement;
 use policy::guest::slice;
+use policy::guest::trial;
 use policy::guest::wakeup;
 use policy::guest::xballoon;
 use units::Ns;
@@ -80,6 +81,8 @@ pub struct Settings {
     pub wakeup: wakeup::Settings,
     /// Migration budget.
     pub budget: budget::Settings,
+    /// Whether programs are better off with us.
+    pub trial: trial::Settings,
     /// The balloon of [`ModeChoice::Xballoon`].
     pub xballoon: xballoon::Settings,
     /// Priorities and exclusions, first match wins.
@@ -113,6 +116,7 @@ impl Default for Settings {
             placement: placement::Settings::default(),
             wakeup: wakeup::Settings::default(),
             budget: budget::Settings::default(),
+            trial: trial::Settings::default(),
             xballoon: xballoon::Settings::default(),
             priorities: Vec::new(),
             dry_run: false,
@@ -135,6 +139,7 @@ impl Settings {
             placement: placement::Settings::published(),
             wakeup: wakeup::Settings::published(),
             budget: budget::Settings::published(),
+            trial: trial::Settings::published(),
             ..Self::default()
         }
     }
@@ -162,6 +167,8 @@ impl Settings {
                     },
                     ..self.wakeup
                 },
+                // Its rules compare nothing.
+                trial: trial::Settings::published(),
                 ..self
             },
         }

@@ -18,16 +18,19 @@ pub enum Part {
     WakeupLever,
     /// Living where a disk with one queue completes.
     CompletionPath,
+    /// Asking each program whether it is better off.
+    Trial,
 }
 
 impl Part {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Push,
         Self::Pull,
         Self::SoonActive,
         Self::WakeupLever,
         Self::CompletionPath,
+        Self::Trial,
     ];
 
     /// The word for it in scenarios and on the daemon's command line.
@@ -39,6 +42,7 @@ impl Part {
             Self::SoonActive => "soon-active",
             Self::WakeupLever => "wakeup-lever",
             Self::CompletionPath => "completion-path",
+            Self::Trial => "trial",
         }
     }
 

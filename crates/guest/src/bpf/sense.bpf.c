@@ -206,8 +206,10 @@ int BPF_PROG(on_waking, struct task_struct *task)
 		u64 latency = now > since ? now - since : 0;
 
 		s->nr_wakes++;
-		if (!t->dev)
+		if (!t->dev) {
+			s->nr_requests++;
 			path_learn(&s->path, t->cpu, cpu);
+		}
 		if (v->back_ns <= since) {
 			track_latency(s, latency);
 		} else if (v->nr_gaps && now - v->back_ns < 1000000) {
@@ -276,6 +278,7 @@ int BPF_PROG(on_bio_queue, struct bio *bio)
 	struct flight *f, first = {.count = 1, .since_ns = 0};
 	struct bio_owner owner = {};
 	u64 key = (u64)bio, now;
+	struct task_slot *s;
 	struct task_io *t;
 
 	if (mode == MODE_ASLEEP)
@@ -288,14 +291,16 @@ int BPF_PROG(on_bio_queue, struct bio *bio)
 	owner.cpu = this_cpu();
 	owner.dev = bio->bi_bdev->bd_dev;
 	t->dev = owner.dev;
+	s = own_slot(t, p);
+	if (s)
+		s->nr_requests++;
 	if (bpf_map_update_elem(&bio_owner, &key, &owner, BPF_ANY))
 		return 0;
 	f = bpf_map_lookup_elem(&in_flight, &owner.tid);
 	if (!f || f->count <= 0) {
 		/* The last wait is over, a new one begins. */
 		if (armed && t->io_ns)
-			settle(t, own_slot(t, p), &vcpus[owner.cpu & (MAX_VCPUS - 1)], owner.tid,
-			       now);
+			settle(t, s, &vcpus[owner.cpu & (MAX_VCPUS - 1)], owner.tid, now);
 		t->io_ns = now;
 	}
 	if (f) {

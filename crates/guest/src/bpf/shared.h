@@ -104,6 +104,8 @@ struct task_slot {
 	u64 inactive_ns; /* ... ready or completion pending on a descheduled one */
 	u64 nr_wakes;    /* wake-ups from I/O */
 	u64 nr_switches; /* times it was put on a CPU */
+	u64 nr_requests; /* block requests submitted; without a device, I/O wake-ups */
+	u64 taken_ns;    /* when the slot was taken */
 	struct path path;
 } __attribute__((aligned(64)));
 

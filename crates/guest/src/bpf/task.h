@@ -155,7 +155,8 @@ static __always_inline void enter_class(struct task_io *t, struct task_struct *p
 	s->dev = t->dev;
 	s->latency_ns = 0;
 	s->on_cpu_ns = s->blocked_io_ns = s->queued_ns = s->inactive_ns = 0;
-	s->nr_wakes = s->nr_switches = 0;
+	s->nr_wakes = s->nr_switches = s->nr_requests = 0;
+	s->taken_ns = now;
 	path_reset(&s->path);
 	t->slot = i;
 	if (i >= slots_used)

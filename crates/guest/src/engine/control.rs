@@ -19,6 +19,7 @@ use super::monitor::ring;
 use super::mover;
 use super::preferred;
 use super::thread::Waiter;
+use super::trials::Programs;
 use crate::sense::Bell;
 use crate::sense::Mode;
 use crate::sense::SenseError;
@@ -57,6 +58,7 @@ fn try_run(core: &Arc<Core>) -> Result<(), SenseError> {
     })?;
     let mut steal = stolen();
     let mut swept = Instant::now();
+    let mut programs = Programs::default();
     while !core.stopping() {
         let asleep = core.sense.shared().mode() == Mode::Asleep;
         let active = core.sense.shared().mode() == Mode::Active;
@@ -69,6 +71,7 @@ fn try_run(core: &Arc<Core>) -> Result<(), SenseError> {
             .into_iter()
             .chain(advised.then_some(preferred::PERIOD))
             .chain(sweep)
+            .chain(programs.look(core, now()))
             .min();
         waiter.wait(timeout);
         if core.sense.shared().mode() == Mode::Active {

@@ -17,6 +17,7 @@ use super::count::Counters;
 use super::preferred::Preferred;
 use super::seat::Seat;
 use super::thread::Poke;
+use super::trials::Trials;
 use crate::act;
 use crate::act::Actor;
 use crate::report::Mode as ReportMode;
@@ -36,6 +37,7 @@ pub(super) struct Core {
     pub(super) seats: Vec<Seat>,
     pub(super) counters: Vec<Counters>,
     pub(super) preferred: Preferred,
+    pub(super) trials: Trials,
     /// One per vCPU: wakes its monitor without a bell.
     pub(super) pokes: Vec<Poke>,
     /// Last heartbeat of each vCPU, for the heartbeat source.
@@ -81,6 +83,7 @@ impl Core {
             seats: (0..MAX_TASKS).map(|_| Seat::default()).collect(),
             counters: (0..n).map(|_| Counters::default()).collect(),
             preferred: Preferred::new(&act::task::Roots::default().sys),
+            trials: Trials::default(),
             pokes: (0..n).map(|_| Poke::new()).collect::<Result<_, _>>()?,
             beats: (0..n).map(|_| AtomicU64::new(0)).collect(),
             control_poke: Poke::new()?,

@@ -44,6 +44,7 @@ mod preferred;
 mod seat;
 mod snapshot;
 mod thread;
+mod trials;
 mod view;
 
 use self::balloon::Balloons;

@@ -26,6 +26,7 @@ use super::seat::Claim;
 use super::seat::LeverState;
 use super::seat::Seated;
 use super::thread::Home;
+use super::trials;
 use crate::act::Held;
 use crate::act::hold::MoveError;
 use crate::sense::SlotState;
@@ -119,7 +120,7 @@ pub(super) fn run(
 }
 
 /// Takes hold of the task in a slot, unless it may not be touched.
-fn seat(core: &Core, slot: usize) {
+pub(super) fn seat(core: &Core, slot: usize) {
     let shared = core.sense.shared();
     let task = shared.task(slot);
     if task.state != SlotState::Live || core.seats[slot].seated(&task).is_some() {
@@ -129,6 +130,11 @@ fn seat(core: &Core, slot: usize) {
         tid: Tid(task.tid),
         start_ticks: task.start_ticks,
     };
+    if core.trials.is_free(core, key.tid) {
+        core.seats[slot].set_free(true);
+        core.control_poke.poke();
+        return;
+    }
     // A dry run takes hold too: that changes nothing, and refuses the same tasks.
     let held = match core.actor.adopt(key) {
         Ok(held) => held,
@@ -161,18 +167,24 @@ fn seat(core: &Core, slot: usize) {
     let seated = Seated {
         key,
         tgid: task.tgid,
-        comm,
+        comm: comm.clone(),
         priority,
         allowed: held.allowed(),
         held,
     };
     core.seats[slot].take(seated, Some(lever));
     core.phase_begins(now());
+    if core.trials.wants(&comm) {
+        core.control_poke.poke();
+    } else if core.trials.is_let_go(&comm) {
+        // Decided while we took hold.
+        trials::free(core, slot);
+    }
 }
 
 /// Gives a task back as it was. A failure leaves it in the journal, from which
 /// the next start or `vmigrater restore` tries again.
-fn let_go(core: &Core, held: &Held) {
+pub(super) fn let_go(core: &Core, held: &Held) {
     if let Err(error) = core.actor.release(held) {
         tracing::warn!("{error}");
     }
@@ -186,10 +198,13 @@ pub(super) fn release(core: &Core, slot: usize) {
         return;
     }
     let inactive = shared.task(slot).inactive;
-    if let Some(seated) = core.seats[slot].leave() {
-        let_go(core, &seated.held);
+    if core.seats[slot].is_ours() {
         core.past_inactivity_ns
             .fetch_add(inactive.as_ns(), Ordering::Relaxed);
+    }
+    core.seats[slot].set_free(false);
+    if let Some(seated) = core.seats[slot].leave() {
+        let_go(core, &seated.held);
     }
     if !shared.free_slot(slot, state) {
         // Its next I/O phase has begun while we were at it.

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
@@ -59,6 +60,8 @@ impl Claim {
 #[derive(Debug, Default)]
 pub(super) struct Seat {
     seated: ArcSwapOption<Seated>,
+    /// Nobody is held here because its program is let go, see `trials`.
+    free: AtomicBool,
     home: AtomicU32,
     /// Until when a mover has claimed the task, `CLOCK_MONOTONIC` nanoseconds. A
     /// claim ends by itself, because its holder may be descheduled with it.
@@ -77,6 +80,7 @@ impl Seat {
         if let Ok(mut slot) = self.lever.lock() {
             *slot = lever;
         }
+        self.free.store(false, Ordering::Relaxed);
         self.seated.store(Some(Arc::new(seated)));
     }
 
@@ -92,6 +96,16 @@ impl Seat {
         self.seated.load_full().filter(|seated| {
             seated.key.tid.0 == slot.tid && seated.key.start_ticks == slot.start_ticks
         })
+    }
+
+    /// The task here is left as it is for the time being.
+    pub(super) fn set_free(&self, free: bool) {
+        self.free.store(free, Ordering::Relaxed);
+    }
+
+    /// Is the task here held, or only let go to compare?
+    pub(super) fn is_ours(&self) -> bool {
+        self.free.load(Ordering::Relaxed) || self.seated.load().is_some()
     }
 
     pub(super) fn anyone(&self) -> Option<Arc<Seated>> {

@@ -46,7 +46,7 @@ pub(super) fn report(core: &Core, last: &Mutex<LastLook>, at: Instant) -> Report
     let n_migrate = totals.sum(|c| &c.n_migrate);
     let n_min = totals.sum(|c| &c.n_min);
     let tasks = tasks(core);
-    let inactivity: Ns = tasks.iter().map(|task| task.inactivity_ns).sum();
+    let inactivity = inactivity(core);
     Report {
         format: 1,
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -73,6 +73,7 @@ pub(super) fn report(core: &Core, last: &Mutex<LastLook>, at: Instant) -> Report
         n_min,
         p: (n_min > 0).then(|| n_migrate as f64 / n_min as f64),
         c_avg_ns: totals.c_avg(core.settings.budget.assumed_cost),
+        programs: core.trials.report(),
         lost_events: core.sense.shared().lost_bells() + totals.sum(|c| &c.orders_dropped),
         lost_tasks: core.sense.shared().lost_tasks(),
         does: match core.settings.mode {
@@ -108,6 +109,15 @@ fn failed(core: &Core, totals: &Totals<'_>) -> BTreeMap<String, u64> {
         .map(|reason| (reason.name().to_owned(), counters.get(reason)))
         .chain([("expired".to_owned(), expired)])
         .collect()
+}
+
+/// Of those that are held or let go to compare.
+fn inactivity(core: &Core) -> Ns {
+    let shared = core.sense.shared();
+    core.slots()
+        .filter(|i| shared.slot_state(*i) == SlotState::Live && core.seats[*i].is_ours())
+        .map(|i| shared.task(i).inactive)
+        .sum()
 }
 
 /// Wake-ups per second since the last report.

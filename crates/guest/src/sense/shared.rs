@@ -133,6 +133,8 @@ pub(crate) struct TaskSlot {
     pub(crate) queued: Ns,
     pub(crate) inactive: Ns,
     pub(crate) nr_switches: u64,
+    pub(crate) nr_requests: u64,
+    pub(crate) taken: Time,
     pub(crate) dev: u32,
     pub(crate) path: Path,
 }
@@ -394,6 +396,8 @@ impl Shared {
             queued: Ns(read!(self, tasks[slot].queued_ns)),
             inactive: Ns(read!(self, tasks[slot].inactive_ns)),
             nr_switches: read!(self, tasks[slot].nr_switches),
+            nr_requests: read!(self, tasks[slot].nr_requests),
+            taken: Time(read!(self, tasks[slot].taken_ns)),
             dev: read!(self, tasks[slot].dev),
             path: read!(self, tasks[slot].path).into(),
         }

@@ -58,6 +58,9 @@ pub(crate) enum Order {
     Compute,
     /// One request after another, and a new thread after each few.
     Storm,
+    /// One request after another, slow ones while its mask is narrow: stands for
+    /// whatever is served worse in our hands.
+    Wary,
 }
 
 /// A request that was completed.
@@ -255,12 +258,17 @@ pub(crate) fn run() {
     loop {
         match board.get(ORDER) {
             0 => std::thread::sleep(Duration::from_millis(1)),
-            1 => request(&board, &mut ring),
+            1 => request(&board, &mut ring, DEVICE_NS),
             2 => compute(),
-            _ => {
-                request(&board, &mut ring);
+            3 => {
+                request(&board, &mut ring, DEVICE_NS);
                 one_more_thread(&board);
             }
+            _ => request(
+                &board,
+                &mut ring,
+                DEVICE_NS * if is_narrow() { 20 } else { 1 },
+            ),
         }
     }
 }
@@ -271,8 +279,8 @@ fn open(path: &Path) -> File {
 
 /// A request is a timeout on an I/O ring: completed by an interrupt on the CPU
 /// that submitted it, and waited for as the kernel waits for I/O.
-fn request(board: &Board, ring: &mut IoUring) {
-    let length = Timespec::new().nsec(DEVICE_NS);
+fn request(board: &Board, ring: &mut IoUring, device_ns: u32) {
+    let length = Timespec::new().nsec(device_ns);
     let entry = opcode::Timeout::new(&length).build();
     // SAFETY: `length` lives until the request is complete.
     unsafe { ring.submission().push(&entry) }.unwrap();
@@ -291,6 +299,13 @@ fn request(board: &Board, ring: &mut IoUring) {
     board.word(DONE).store(done + 1, Ordering::Release);
 }
 
+/// May the calling thread run on one CPU only?
+fn is_narrow() -> bool {
+    let tid = rustix::thread::gettid();
+    let mask = rustix::thread::sched_getaffinity(Some(tid)).unwrap();
+    mask.count() == 1
+}
+
 fn compute() {
     let until = now() + units::Ns::from_ms(1);
     while now() < until {
@@ -306,12 +321,7 @@ fn one_more_thread(board: &Board) {
     }
     let board = *board;
     let thread = std::thread::spawn(move || {
-        let tid = rustix::thread::gettid();
-        if rustix::thread::sched_getaffinity(Some(tid))
-            .unwrap()
-            .count()
-            == 1
-        {
+        if is_narrow() {
             board.word(INHERITED).fetch_add(1, Ordering::AcqRel);
         }
         if nth.is_multiple_of(STAY_EACH) {

@@ -294,6 +294,8 @@ fn daemon(step: &Step<'_>, platform: &Platform) -> anyhow::Result<Option<Migrate
             Part::SoonActive => settings.placement.soon_active = false,
             Part::WakeupLever => settings.wakeup.mode = Mode::Off,
             Part::CompletionPath => settings.placement.completion = false,
+            // The simulated daemon compares nothing: its papers' did not either.
+            Part::Trial => {}
         }
     }
     settings.costs = platform.daemon;

@@ -20,10 +20,12 @@ pub(crate) enum Part {
     WakeupLever,
     /// Living where a disk with one queue completes.
     CompletionPath,
+    /// Asking each program whether it is better off.
+    Trial,
 }
 
 /// Every part: its name, the knob and value that leave it out, what goes.
-pub(super) const PARTS: [(Part, &str, &str, &str); 5] = [
+pub(super) const PARTS: [(Part, &str, &str, &str); 6] = [
     (
         Part::Push,
         "push",
@@ -54,6 +56,12 @@ pub(super) const PARTS: [(Part, &str, &str, &str); 5] = [
         "placement.completion = false",
         "tasks of a disk with one queue are moved like any others",
     ),
+    (
+        Part::Trial,
+        "trial",
+        "trial.enabled = false",
+        "no program is let go to see whether it does better, and none that does is left alone",
+    ),
 ];
 
 impl Part {
@@ -65,6 +73,7 @@ impl Part {
             Self::SoonActive => settings.placement.soon_active = false,
             Self::WakeupLever => settings.wakeup.mode = wakeup::Mode::Off,
             Self::CompletionPath => settings.placement.completion = false,
+            Self::Trial => settings.trial.enabled = false,
         }
     }
 }

@@ -60,6 +60,7 @@ fn companion(key: &str) -> &'static str {
         "iobound.window" => "min_accounted = \"0 ns\"\n",
         "slice.window" => "min_cycles = 3\n",
         "xballoon.reserve_max" => "reserve_min = \"0.1 %\"\n",
+        "trial.rest_max" => "rest = \"100 ms\"\n",
         "placement.margin_max" => "margin_min = \"0 ns\"\n",
         _ => "",
     }

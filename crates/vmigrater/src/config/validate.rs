@@ -146,6 +146,13 @@ fn contradiction(settings: &Settings) -> Option<String> {
             human::duration(max)
         ));
     }
+    if settings.trial.rest > settings.trial.rest_max {
+        return Some(format!(
+            "trial.rest ({}) is longer than trial.rest_max ({}); swap them",
+            human::duration(settings.trial.rest),
+            human::duration(settings.trial.rest_max)
+        ));
+    }
     (iobound.min_accounted > iobound.window).then(|| {
         format!(
             "iobound.min_accounted ({}) is longer than iobound.window ({}); no window would ever count",

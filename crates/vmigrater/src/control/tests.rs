@@ -26,7 +26,7 @@ pub(crate) fn report(uptime_s: u64) -> Report {
         "source":"heartbeat","source_accuracy_ns":0,"detector_attached":false,"timers_armed":0,"wakeups":{{}},"wakeups_per_s":0.0,
         "loop_lag_p99_ns":0,"vcpus":[],"tasks":[],"io_inactivity_ns":0,"would_have_saved_ns":0,
         "io_phase_ns":0,"moves":{{}},"skipped":{{}},"failed":{{}},"n_migrate":0,"n_min":0,"p":null,
-        "c_avg_ns":0,"lost_events":0,"lost_tasks":0}}"#,
+        "c_avg_ns":0,"lost_events":0,"lost_tasks":0,"programs":[]}}"#,
         uptime_s * 1_000_000_000
     );
     serde_json::from_str(&text).unwrap()

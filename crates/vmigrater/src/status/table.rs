@@ -82,6 +82,9 @@ pub(crate) fn render(report: &Report) -> String {
     } else {
         let _ = writeln!(text, "\n{}", tasks(report));
     }
+    if !report.programs.is_empty() {
+        let _ = writeln!(text, "\n{}", programs(report));
+    }
     text
 }
 
@@ -224,6 +227,35 @@ fn tasks(report: &Report) -> Table {
     table
 }
 
+/// Which programs are better off without us.
+fn programs(report: &Report) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
+    table.set_header([
+        "program",
+        "now",
+        "better",
+        "rate let go / held",
+        "comparisons",
+    ]);
+    for program in &report.programs {
+        table.add_row([
+            printable(&program.comm),
+            if program.held { "held" } else { "let go" }.to_owned(),
+            match (program.free_to_held, program.believed.as_str()) {
+                (None, _) => "not known yet".to_owned(),
+                (_, "free") => "let go".to_owned(),
+                (_, other) => other.to_owned(),
+            },
+            program
+                .free_to_held
+                .map_or("-".to_owned(), |ratio| format!("{ratio:.2}")),
+            program.trials.to_string(),
+        ]);
+    }
+    table
+}
+
 /// Any user chooses thread names: no control characters into root's terminal.
 pub(crate) fn printable(comm: &str) -> String {
     comm.chars()
@@ -298,6 +330,23 @@ mod tests {
         assert!(!render(&report).contains("preferred"));
         report.vcpus[0].preferred = Some(false);
         assert!(render(&report).contains("running, not preferred"));
+    }
+
+    #[test]
+    fn a_program_that_is_better_off_alone_is_shown() {
+        let mut report = busy();
+        assert!(!render(&report).contains("comparisons"));
+        report.programs = vec![guest::report::Program {
+            comm: "wal\x1bwriter".into(),
+            held: false,
+            believed: "free".into(),
+            free_to_held: Some(1.345),
+            trials: 2,
+        }];
+        let text = render(&report);
+        for part in ["comparisons", "wal?writer", "let go", "1.34"] {
+            assert!(text.contains(part), "{part:?} missing in\n{text}");
+        }
     }
 
     #[test]

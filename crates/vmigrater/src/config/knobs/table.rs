@@ -379,6 +379,71 @@ pub(crate) static KNOBS: &[Knob] = &[
         budget.assumed_cost,
         "C_avg until one has been measured"
     ),
+    // Do no harm.
+    switch!(
+        "trial.enabled",
+        trial.enabled,
+        "let each program go for a few cycles now and then, and leave those alone that do better without us"
+    ),
+    duration!(
+        "trial.first",
+        Ns::from_ms(100),
+        Ns::from_secs(3600),
+        trial.first,
+        "a program is held for this long before it is let go first; shorter finds harm sooner and costs short runs more"
+    ),
+    count!(
+        "trial.cycles",
+        1,
+        1000,
+        trial.cycles,
+        u32,
+        "length of one leg of a trial, in cycles of slice and gap; longer scatters less and costs more"
+    ),
+    duration!(
+        "trial.min_leg",
+        Ns::from_ms(1),
+        Ns::from_secs(60),
+        trial.min_leg,
+        "a leg is never shorter"
+    ),
+    count!(
+        "trial.min_requests",
+        1,
+        1_000_000,
+        trial.min_requests,
+        u64,
+        "a leg with fewer requests says nothing"
+    ),
+    percent!(
+        "trial.margin",
+        0,
+        1000,
+        trial.margin,
+        "a program must do better by this much when let go; higher leaves fewer programs alone"
+    ),
+    count!(
+        "trial.pairs",
+        1,
+        100,
+        trial.pairs,
+        u32,
+        "comparisons in a row that change what is believed of a program"
+    ),
+    duration!(
+        "trial.rest",
+        Ns::from_ms(100),
+        Ns::from_secs(3600),
+        trial.rest,
+        "the rest after a trial; doubled each time that the belief is confirmed"
+    ),
+    duration!(
+        "trial.rest_max",
+        Ns::from_ms(100),
+        Ns::from_secs(3600),
+        trial.rest_max,
+        "the longest rest; at least trial.rest"
+    ),
     // The mode xballoon.
     percent!(
         "xballoon.reserve_min",
