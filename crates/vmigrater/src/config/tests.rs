@@ -109,6 +109,7 @@ fn every_field_of_the_settings_has_a_knob() {
         ("placement", format!("{:#?}", settings.placement)),
         ("wakeup", format!("{:#?}", settings.wakeup)),
         ("budget", format!("{:#?}", settings.budget)),
+        ("trial", format!("{:#?}", settings.trial)),
         ("xballoon", format!("{:#?}", settings.xballoon)),
     ];
     for (section, debug) in &sections {
