@@ -8,6 +8,12 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 
+use experiment::scenario::Arm;
+use experiment::scenario::ArmKind;
+use experiment::scenario::Load;
+use experiment::scenario::LoadKind;
+use experiment::scenario::Scenario;
+
 use super::userland::Userland;
 use super::userland::inside;
 use crate::vm::Image;
@@ -18,7 +24,7 @@ pub(super) const GUEST_KERNEL: &str = "/vlab/guest/vmlinuz";
 /// See [`GUEST_KERNEL`].
 pub(super) const GUEST_INITRAMFS: &str = "/vlab/guest/initramfs";
 
-/// Programs of Debian that guests have.
+/// Programs of Debian that guests may have.
 const IN_GUESTS: [&str; 3] = ["fio", "stress-ng", "sysbench"];
 
 /// Finds the virtio port `$1`: there is no udev that would name it. A port can be
@@ -39,11 +45,29 @@ pub(super) struct Programs {
     pub(super) scx_vcpu: PathBuf,
 }
 
-/// What a guest boots.
+/// Which programs of Debian a scenario runs. Their libraries are most of an
+/// image, and a guest of an emulated host unpacks some MiB a second.
+pub(super) fn wanted(scenario: &Scenario) -> Vec<&'static str> {
+    let reads = |load: &Load| matches!(load.kind, LoadKind::Disk { .. });
+    let names = |arm: &Arm, program: &str| match &arm.kind {
+        ArmKind::Command { command, .. } => command.iter().any(|word| word.contains(program)),
+        _ => false,
+    };
+    IN_GUESTS
+        .into_iter()
+        .filter(|program| {
+            (*program == "fio" && scenario.loads.iter().any(reads))
+                || scenario.arms.iter().any(|arm| names(arm, program))
+        })
+        .collect()
+}
+
+/// What a guest boots, with the programs of Debian that are `wanted`.
 pub(super) fn guest(
     kernel: &Kernel,
     userland: &Userland,
     programs: &Programs,
+    wanted: &[&str],
     scratch: &Path,
 ) -> anyhow::Result<Image> {
     let script = format!("{FIND_PORT}exec 5<>$(port vlab.agent)\nexec vlab kvm-agent <&5 >&5\n");
@@ -51,10 +75,10 @@ pub(super) fn guest(
     if programs.vmigrater.is_file() {
         image = image.binary(&programs.vmigrater);
     }
-    for (here, inside) in userland.files(&IN_GUESTS)? {
+    for (here, inside) in userland.files(wanted)? {
         image = image.file(here, inside);
     }
-    for program in IN_GUESTS {
+    for program in wanted {
         let wrapper = scratch.join(program);
         let words = inside(program).join(" ");
         fs::write(&wrapper, format!("#!/bin/sh\nexec {words} \"$@\"\n"))

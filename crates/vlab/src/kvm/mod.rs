@@ -357,7 +357,13 @@ fn prepare(
     let userland = Userland::open(&store, &args.packages)?;
     let qemu = userland.qemu_here();
     let scratch = tempfile::tempdir().context("cannot make a temporary directory")?;
-    let guest = images::guest(&kernel, &userland, &programs, scratch.path())?;
+    let guest = images::guest(
+        &kernel,
+        &userland,
+        &programs,
+        &images::wanted(scenario),
+        scratch.path(),
+    )?;
     let why = sure.or_else(|| machine::why_not_direct(&qemu, &guest));
     let host = match &why {
         None => None,

@@ -8,6 +8,7 @@ mod clock;
 mod disk;
 mod guest;
 pub mod turns;
+mod watch;
 
 use std::fs;
 use std::fs::File;
@@ -38,6 +39,7 @@ use self::clock::Clock;
 use self::disk::NullDisk;
 use self::guest::Guest;
 use self::turns::Span;
+use self::watch::Watch;
 use super::protocol::FromGuest;
 use super::protocol::FromHost;
 use super::protocol::Measured;
@@ -146,6 +148,7 @@ impl Lab {
         for guest in &mut guests {
             guest.connect(&cpus)?;
         }
+        let watch = Watch::start(std::path::Path::new(&setup.dir), setup.guests);
         let until = started + setup.boot.to_std();
         for (number, guest) in guests.iter_mut().enumerate() {
             guest.wait_up(until)?;
@@ -156,6 +159,7 @@ impl Lab {
                 PATIENCE,
             )?;
         }
+        drop(watch);
         let scheduler = Scheduler::start(&setup)?;
         says(scheduler.said.clone())?;
         // Now, while all guests are idle; the difference does not change.
