@@ -70,6 +70,20 @@ pub enum Event {
         /// Which of its sleeps.
         epoch: u32,
     },
+    /// A message for a task of a driver domain: its ring has an entry (6.1 b, d).
+    Message {
+        /// The vCPU that is told.
+        vcpu: Vcpu,
+        /// The task.
+        task: TaskId,
+    },
+    /// A balloon of a guest may change.
+    Balloon {
+        /// Where.
+        vcpu: Vcpu,
+        /// Void if it has changed.
+        epoch: u32,
+    },
     /// The next thing on a vCPU that runs: a task's step or guest slice ends.
     Work {
         /// Which vCPU.
@@ -136,7 +150,10 @@ impl Event {
     pub const fn rank(&self) -> Rank {
         match self {
             Self::Device { .. } | Self::Client { .. } => Rank::Device,
-            Self::Complete { .. } | Self::Timer { .. } => Rank::Interrupt,
+            Self::Complete { .. }
+            | Self::Timer { .. }
+            | Self::Message { .. }
+            | Self::Balloon { .. } => Rank::Interrupt,
             Self::Work { .. } => Rank::Work,
             Self::Daemon { .. } => Rank::Daemon,
             Self::Start { .. } | Self::Enter { .. } => Rank::Enter,

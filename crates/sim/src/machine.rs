@@ -18,12 +18,22 @@ use crate::ids::VmId;
 /// The weight of a VM or vCPU for which nothing else was said: nice 0 in Linux.
 pub const NORMAL_WEIGHT: u32 = 1024;
 
+/// After so long nothing is left of a vCPU in the caches of its pCPU: 1 ms, in
+/// which a core can read a few MB.
+pub const CACHE_COLD_AFTER: Ns = Ns::from_ms(1);
+
 /// What switching and moving cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Costs {
     /// A pCPU changes to another vCPU: exit, scheduler, entry, cold caches. Paid
     /// before the new vCPU runs; nobody runs meanwhile.
     pub vcpu_switch: Ns,
+    /// Back from idle to the vCPU that was there before: the halt's exit and entry,
+    /// and what they flush. Another vCPU pays `vcpu_switch`.
+    pub vcpu_wake: Ns,
+    /// Added when others have had the pCPU, in proportion to how long, up to all of
+    /// it after [`CACHE_COLD_AFTER`]: caches and TLB have to be filled again.
+    pub vcpu_cache: Ns,
     /// Added when the vCPU last ran on another pCPU.
     pub vcpu_migration: Ns,
     /// From a kick of another pCPU until it looks at its queue (an IPI).
@@ -39,6 +49,8 @@ impl Default for Costs {
     fn default() -> Self {
         Self {
             vcpu_switch: Ns::from_us(5),
+            vcpu_wake: Ns::ZERO,
+            vcpu_cache: Ns::ZERO,
             vcpu_migration: Ns::from_us(5),
             ipi: Ns::from_us(3),
             resume: Ns::from_us(1),
@@ -103,6 +115,8 @@ pub struct Pcpu {
     pub last: Option<Vcpu>,
     /// Switches from one vCPU to another.
     pub switches: u64,
+    /// All context switches, to and from the idle task included.
+    pub turns: u64,
     /// When the slice of the present vCPU ends, if it does.
     pub slice_end: Option<Time>,
     pub(crate) epoch: u32,
@@ -171,6 +185,8 @@ pub struct VcpuFacts {
     /// IPIs that it has sent to other vCPUs of its VM.
     pub ipis_sent: u64,
     pub(crate) epoch: u32,
+    /// When it last lost a pCPU.
+    pub(crate) left: Time,
     /// When it began to wait on its pCPU.
     pub(crate) wait_began: Time,
 }
@@ -224,6 +240,7 @@ impl Machine {
                     spent: [Ns::ZERO; 5],
                     last: None,
                     switches: 0,
+                    turns: 0,
                     slice_end: None,
                     epoch: 0,
                     kicks: Vec::new(),
@@ -262,6 +279,7 @@ impl Machine {
                 io_events: 0,
                 ipis_sent: 0,
                 epoch: 0,
+                left: Time::ZERO,
                 wait_began: Time::ZERO,
             });
         }
@@ -316,6 +334,11 @@ impl Machine {
     pub(crate) fn set_state(&mut self, now: Time, vcpu: Vcpu, state: State) -> Ns {
         let v = &mut self.vcpus[vcpu.index()];
         let length = now.since(v.since);
+        let had = matches!(v.state, State::Running(_) | State::Waiting(_));
+        let has = matches!(state, State::Running(_) | State::Waiting(_));
+        if had && !has {
+            v.left = now;
+        }
         let mut ran = Ns::ZERO;
         match v.state {
             State::Halted => v.halted += length,

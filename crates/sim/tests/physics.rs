@@ -44,6 +44,7 @@ fn reader(depth: u32, process: Ns) -> Box<Reader> {
         submit: Ns::from_us(4),
         process,
         process_spread: 300,
+        write: false,
         phases: None,
     }))
 }

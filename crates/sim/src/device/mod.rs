@@ -6,6 +6,7 @@
 
 mod delay;
 mod hdd;
+mod net;
 mod ssd;
 
 use std::fmt::Debug;
@@ -18,6 +19,8 @@ pub use delay::Delay;
 pub use hdd::Elevator;
 pub use hdd::Hdd;
 pub use hdd::HddSettings;
+pub use net::Net;
+pub use net::NetSettings;
 pub use ssd::Ssd;
 pub use ssd::SsdSettings;
 
@@ -26,6 +29,7 @@ use crate::ids::DeviceId;
 use crate::ids::TaskId;
 use crate::ids::Vcpu;
 use crate::ids::VmId;
+use crate::program::Latencies;
 use crate::program::Request;
 use crate::queue::Agenda;
 use crate::random::Random;
@@ -100,4 +104,13 @@ pub trait Device: Send + Debug {
 
     /// Requests that it holds.
     fn in_flight(&self) -> u64;
+
+    /// The measured window opens.
+    fn open_window(&mut self) {}
+
+    /// Round trips of the clients of a VM, where there are clients.
+    fn round_trips(&self, vm: VmId) -> Latencies {
+        let _ = vm;
+        Latencies::default()
+    }
 }

@@ -6,6 +6,7 @@
 //! effects, a policy leaves requests, and the engine carries them out when the
 //! call has returned.
 
+mod driver;
 mod pcpu;
 mod vcpu;
 
@@ -35,6 +36,7 @@ use crate::ids::Vcpu;
 use crate::ids::VmId;
 use crate::machine::Machine;
 use crate::machine::State;
+use crate::program::Latencies;
 use crate::queue::Agenda;
 use crate::queue::QueueKind;
 use crate::random::Random;
@@ -46,6 +48,8 @@ struct Attached {
     device: Box<dyn Device>,
     random: Random,
     path: Path,
+    /// Requests and completions go through the driver domain.
+    behind_driver: bool,
 }
 
 /// A simulation.
@@ -57,6 +61,7 @@ pub struct Sim {
     requests: Requests,
     guests: Vec<Guest>,
     devices: Vec<Attached>,
+    driver: Option<driver::Driver>,
     effects: Vec<Effect>,
     later: VecDeque<Effect>,
     completed: Vec<Io>,
@@ -83,6 +88,7 @@ impl Sim {
             requests: Requests::default(),
             guests: Vec::new(),
             devices: Vec::new(),
+            driver: None,
             effects: Vec::new(),
             later: VecDeque::new(),
             completed: Vec::new(),
@@ -106,8 +112,27 @@ impl Sim {
             device,
             random: Random::child(self.seed, Stream::Device, 0, id.0),
             path,
+            behind_driver: false,
         });
         id
+    }
+
+    /// As [`Sim::add_device`], for a device of the driver domain
+    /// ([`Sim::set_driver`]).
+    pub fn add_device_behind_driver(&mut self, device: Box<dyn Device>, path: Path) -> DeviceId {
+        let id = self.add_device(device, path);
+        self.devices[id.index()].behind_driver = true;
+        id
+    }
+
+    /// Round trips of all clients of a VM since the window opened.
+    #[must_use]
+    pub fn round_trips(&self, vm: VmId) -> Latencies {
+        let mut all = Latencies::default();
+        for attached in &self.devices {
+            all.merge(&attached.device.round_trips(vm));
+        }
+        all
     }
 
     /// Lets vCPUs come up at instants drawn from the first `spread` of the run,
@@ -201,6 +226,9 @@ impl Sim {
         for guest in &mut self.guests {
             guest.open_window(now);
         }
+        for attached in &mut self.devices {
+            attached.device.open_window();
+        }
     }
 
     /// Are all books in balance?
@@ -257,6 +285,12 @@ impl Sim {
             } => {
                 self.io_event(vcpu);
                 self.interrupt(vcpu, Irq::Complete { task, request }, Wake::Io);
+            }
+            Event::Message { vcpu, task } => {
+                self.interrupt(vcpu, Irq::Message { task }, Wake::Io);
+            }
+            Event::Balloon { vcpu, epoch } => {
+                self.interrupt(vcpu, Irq::Balloon { epoch }, Wake::Timer);
             }
             Event::Device { device, token } => {
                 self.with_device(device, |device, cx| device.event(token, cx))
@@ -380,8 +414,9 @@ impl Sim {
                         number,
                         request,
                     };
-                    self.with_device(request.device, |device, cx| device.submit(io, cx));
+                    self.submit(io);
                 }
+                Effect::Serve { vm, task } => self.serve(vm, task),
                 Effect::Ipi { .. } | Effect::Idle(_) => self.later.push_back(effect),
             }
         }
@@ -390,7 +425,7 @@ impl Sim {
             match effect {
                 Effect::Ipi { from, to } => self.ipi(from, to),
                 Effect::Idle(vcpu) => self.idles(vcpu),
-                Effect::Submit { .. } => {}
+                Effect::Submit { .. } | Effect::Serve { .. } => {}
             }
         }
     }
@@ -407,19 +442,25 @@ impl Sim {
             completed: &mut self.completed,
         };
         act(&mut *attached.device, &mut cx);
-        let path = attached.path;
-        for io in self.completed.drain(..) {
-            let vcpu = match path {
-                Path::Submitter => io.vcpu,
-                Path::Fixed(id) => self.machine.vcpu(io.vm, id),
-            };
-            let event = Event::Complete {
-                vcpu,
-                task: io.task,
-                request: io.number,
-            };
-            self.agenda.at(self.agenda.now(), event);
+        let mut completed = std::mem::take(&mut self.completed);
+        for io in completed.drain(..) {
+            self.device_done(id, io);
         }
+        self.completed = completed;
+    }
+
+    /// A completion reaches the guest: an interrupt for the vCPU of its path.
+    fn respond(&mut self, id: DeviceId, io: Io) {
+        let vcpu = match self.devices[id.index()].path {
+            Path::Submitter => io.vcpu,
+            Path::Fixed(id) => self.machine.vcpu(io.vm, id),
+        };
+        let event = Event::Complete {
+            vcpu,
+            task: io.task,
+            request: io.number,
+        };
+        self.agenda.at(self.agenda.now(), event);
     }
 
     fn state(&self, vcpu: Vcpu) -> State {

@@ -10,6 +10,7 @@ use crate::event::Event;
 use crate::hypervisor::Why;
 use crate::ids::Vcpu;
 use crate::machine::Activity;
+use crate::machine::CACHE_COLD_AFTER;
 use crate::machine::State;
 
 impl Sim {
@@ -64,6 +65,9 @@ impl Sim {
             self.guest_off(before, now);
         }
         let Some(pick) = pick else {
+            if self.machine.pcpus[pcpu.index()].activity != Activity::Idle {
+                self.machine.pcpus[pcpu.index()].turns += 1;
+            }
             self.change_activity(pcpu, Activity::Idle);
             return;
         };
@@ -83,10 +87,18 @@ impl Sim {
             return;
         }
         let mut cost = Ns::ZERO;
-        if p.last != Some(vcpu) {
+        p.turns += 1;
+        if p.last == Some(vcpu) {
+            if p.activity == Activity::Idle {
+                cost += costs.vcpu_wake;
+            }
+        } else {
             p.switches += 1;
             p.last = Some(vcpu);
             cost += costs.vcpu_switch;
+            let away = now.since(self.machine.vcpus[vcpu.index()].left);
+            let cold = away.min(CACHE_COLD_AFTER).as_ns();
+            cost += costs.vcpu_cache.scaled(cold, CACHE_COLD_AFTER.as_ns());
             self.machine.vcpus[vcpu.index()].switched_in += 1;
         }
         let v = &mut self.machine.vcpus[vcpu.index()];

@@ -20,6 +20,10 @@ pub(crate) enum Irq {
     Reschedule,
     /// A timer of the daemon.
     Daemon { epoch: u32 },
+    /// A message for a task: an entry in the ring that it serves.
+    Message { task: TaskId },
+    /// A timer of a balloon.
+    Balloon { epoch: u32 },
 }
 
 /// One vCPU.

@@ -67,7 +67,8 @@ impl Guest {
     /// The queued task that should run next.
     pub(crate) fn first_queued(&self, cpu: usize) -> Option<usize> {
         let queue = &self.cpus[cpu].queue;
-        (0..queue.len()).min_by_key(|n| {
+        let free = |n: &usize| !self.is_held(cpu, queue[*n]);
+        (0..queue.len()).filter(free).min_by_key(|n| {
             let task = &self.tasks[queue[*n].index()];
             (!matches!(task.class, Class::Fifo), task.vruntime, *n)
         })

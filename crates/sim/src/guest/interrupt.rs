@@ -58,6 +58,11 @@ impl Guest {
                     }
                 }
                 Irq::Daemon { epoch } => self.daemon_event(cpu, epoch, world),
+                Irq::Message { task } => {
+                    self.tasks[task.index()].mailbox.push_back(now);
+                    self.has_mail(cpu, task, world);
+                }
+                Irq::Balloon { epoch } => self.balloon_timer(cpu, epoch, world),
                 Irq::Reschedule => {}
             }
         }

@@ -12,8 +12,9 @@
 //! `settings` what a kernel is like; `task`, `cpu` the state; `run` a vCPU's flow
 //! from step to step; `fair` who runs next; `wake` where a woken task goes, and
 //! balancing; `interrupt` what arrives from outside; `sync` barriers and locks;
-//! `migrater` the daemon.
+//! `migrater` the daemon; `balloon` xBalloon.
 
+mod balloon;
 mod cpu;
 mod fair;
 mod interrupt;
@@ -29,6 +30,7 @@ use units::Ns;
 use units::Time;
 use units::VcpuId;
 
+pub use balloon::BalloonSettings;
 pub use migrater::DaemonCosts;
 pub use migrater::DaemonCounts;
 pub use migrater::Estimator;
@@ -70,6 +72,8 @@ pub(crate) enum Effect {
         number: u64,
         request: Request,
     },
+    /// A task of a driver domain hands on the oldest entry of its ring.
+    Serve { vm: VmId, task: TaskId },
 }
 
 /// What a guest may use while it runs.
@@ -108,6 +112,7 @@ pub struct Guest {
     /// Requests given to devices that have not come back.
     pub(crate) in_flight: u64,
     pub(crate) migrater: Option<Migrater>,
+    pub(crate) balloons: Option<balloon::Balloons>,
     seed: u64,
 }
 
@@ -124,6 +129,7 @@ impl Guest {
             next_request: 0,
             in_flight: 0,
             migrater: None,
+            balloons: None,
             seed,
         }
     }
@@ -153,6 +159,7 @@ impl Guest {
             random: Random::child(self.seed, Stream::Program, self.vm.0, id.0),
             doing: Doing::Ready,
             vruntime: 0,
+            in_transit: false,
             slice_ran: Ns::ZERO,
             ran_on: new.vcpu,
             in_flight: Vec::new(),
@@ -180,7 +187,7 @@ impl Guest {
     /// What its tasks lose when they run on another vCPU than before (the C_avg of
     /// equation 2), instead of the kernel's setting.
     pub const fn set_migration_cost(&mut self, cost: Ns) {
-        self.kernel.migration = cost;
+        self.kernel.migration_delay = cost;
     }
 
     /// Its tasks, by [`TaskId`].

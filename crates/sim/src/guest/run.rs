@@ -44,6 +44,7 @@ impl Guest {
         c.speed = speed;
         let was_idle = std::mem::replace(&mut c.idle, false);
         self.daemon_entered(cpu, out, was_idle, world);
+        self.balloon_entered(cpu, !was_idle, world);
         self.handle_pending(cpu, world);
         self.go_on(cpu, world);
     }
@@ -191,26 +192,56 @@ impl Guest {
     /// none.
     fn take_next(&mut self, cpu: usize, world: &mut World<'_>) -> Option<TaskId> {
         let now = world.agenda.now();
-        if self.cpus[cpu].queue.is_empty() {
-            self.pull_work(cpu, true, now);
+        loop {
+            if self.cpus[cpu].queue.is_empty() {
+                self.pull_work(cpu, true, now);
+            }
+            let index = self.first_queued(cpu)?;
+            let task = self.cpus[cpu].queue.remove(index);
+            if self.is_delayed(cpu, task, world) {
+                continue;
+            }
+            self.set_state(task, now, TaskState::Current);
+            self.detect(cpu, task, world);
+            let t = &mut self.tasks[task.index()];
+            t.slice_ran = Ns::ZERO;
+            t.in_transit = false;
+            t.switches += 1;
+            let mut cost = self.kernel.switch;
+            if t.ran_on.index() != cpu {
+                t.ran_on = VcpuId(cpu as u32);
+                t.moved += 1;
+                cost += self.kernel.migration;
+            }
+            let c = &mut self.cpus[cpu];
+            c.overhead += cost;
+            c.current = Some(task);
+            return Some(task);
         }
-        let index = self.first_queued(cpu)?;
-        let task = self.cpus[cpu].queue.remove(index);
-        self.set_state(task, now, TaskState::Current);
-        self.detect(cpu, task, world);
+    }
+
+    /// A task that has just come from another vCPU may have to wait here first.
+    fn is_delayed(&mut self, cpu: usize, task: TaskId, world: &mut World<'_>) -> bool {
+        let delay = self.kernel.migration_delay;
+        let now = world.agenda.now();
+        let host = self.cpus[cpu].host;
         let t = &mut self.tasks[task.index()];
-        t.slice_ran = Ns::ZERO;
-        t.switches += 1;
-        let mut cost = self.kernel.switch;
-        if t.ran_on.index() != cpu {
-            t.ran_on = VcpuId(cpu as u32);
-            t.moved += 1;
-            cost += self.kernel.migration;
+        if delay == Ns::ZERO || t.ran_on.index() == cpu {
+            return false;
         }
-        let c = &mut self.cpus[cpu];
-        c.overhead += cost;
-        c.current = Some(task);
-        Some(task)
+        t.ran_on = VcpuId(cpu as u32);
+        t.moved += 1;
+        t.in_transit = true;
+        t.sleep_epoch += 1;
+        t.awaits = Awaits::Timer;
+        let event = Event::Timer {
+            vcpu: host,
+            task,
+            epoch: t.sleep_epoch,
+        };
+        world.agenda.at(now + delay, event);
+        self.set_state(task, now, TaskState::Blocked);
+        true
     }
 
     /// The current task stops until something wakes it.
@@ -274,6 +305,10 @@ impl Guest {
             Step::Lock { lock, spin } => self.lock(task, lock, spin),
             Step::Unlock { lock } => self.unlock(cpu, lock, world),
             Step::Send { task: to } => self.send(cpu, TaskId(to), now, world),
+            Step::Serve => {
+                let vm = self.vm;
+                world.effects.push(Effect::Serve { vm, task });
+            }
             Step::Exit => self.block(cpu, task, TaskState::Exited, now),
         }
     }

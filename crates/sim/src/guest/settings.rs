@@ -22,6 +22,9 @@ pub struct KernelSettings {
     pub interrupt: Ns,
     /// What a task loses when it runs on another vCPU than before (cold caches).
     pub migration: Ns,
+    /// How long it is delayed then, without using the CPU: it waits for what it
+    /// left behind.
+    pub migration_delay: Ns,
     /// Time in which the vCPU was away is not charged to the task that was
     /// current (`PARAVIRT_TIME_ACCOUNTING` on a host that reports steal).
     pub steal_accounted: bool,
@@ -42,6 +45,7 @@ impl Default for KernelSettings {
             switch: Ns::from_us(2),
             interrupt: Ns::from_us(2),
             migration: Ns::from_us(20),
+            migration_delay: Ns::ZERO,
             steal_accounted: true,
             balance_period: Ns::from_ms(64),
         }

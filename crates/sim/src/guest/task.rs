@@ -87,6 +87,8 @@ pub struct Task {
     pub(crate) random: Random,
     pub(crate) doing: Doing,
     pub(crate) vruntime: u64,
+    /// It has just come from another vCPU and waits for what it left behind.
+    pub(crate) in_transit: bool,
     /// Run time in its present slice.
     pub(crate) slice_ran: Ns,
     /// Where it ran last; a run elsewhere costs a migration.

@@ -140,13 +140,13 @@ impl Cfs {
                 && self.queues[pcpu.index()].queued.is_empty()
                 && host.allows(vcpu, pcpu)
         };
-        if free(home) {
-            return home;
-        }
         let count = host.pcpu_count();
-        (1..count)
-            .map(|step| CpuId((home.0 + step) % count))
-            .find(|pcpu| free(*pcpu))
+        let all = || (0..count).map(|step| CpuId((home.0 + step) % count));
+        // A whole core that is idle first, as select_idle_core().
+        let core = |pcpu: &CpuId| host.pcpu(*pcpu).sibling.is_none_or(|s| host.is_idle(s));
+        all()
+            .find(|pcpu| free(*pcpu) && core(pcpu))
+            .or_else(|| all().find(|pcpu| free(*pcpu)))
             .unwrap_or(home)
     }
 

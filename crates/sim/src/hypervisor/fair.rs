@@ -41,9 +41,14 @@ impl Fair {
                     core.siblings = 0;
                 }
             }
-            let allowed: Vec<usize> = (0..count)
+            let mut allowed: Vec<usize> = (0..count)
                 .filter(|&p| host.allows(vcpu, CpuId(p as u32)))
                 .collect();
+            // Of equal ones the one whose other hyperthread has least.
+            allowed.sort_by_key(|&p| {
+                let sibling = host.pcpu(CpuId(p as u32)).sibling;
+                sibling.map_or(0, |s| cores[s.index()].vcpus)
+            });
             let seen: Vec<balance::Core> = allowed.iter().map(|&p| cores[p]).collect();
             let pcpu = balance::choose(&seen).map_or(0, |nth| allowed[nth]);
             cores[pcpu].vcpus += 1;

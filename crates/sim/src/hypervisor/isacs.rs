@@ -31,6 +31,10 @@ pub struct IsacsSettings {
     pub pcpus_per_queue: u32,
     /// Algorithm 2 after each reallocation (A5).
     pub io_balance: bool,
+    /// Algorithm 2 may move vCPUs without IVCredit, too. As printed it does: their
+    /// move never fails the test, so that hogs leave the queue of an I/O-bound vCPU
+    /// until it is alone there. Off: it balances I/O, as the prose says.
+    pub moves_any: bool,
     /// Credit2's own balancing (A8): how often; zero: never.
     pub balance_period: Ns,
     /// Does an idle pCPU take over who waits in another queue?
@@ -43,6 +47,7 @@ impl Default for IsacsSettings {
             rules: isacs::Settings::default(),
             pcpus_per_queue: 1,
             io_balance: true,
+            moves_any: false,
             balance_period: Ns::from_ms(100),
             idle_takes: true,
         }
@@ -131,6 +136,7 @@ impl Isacs {
             .members
             .iter()
             .map(|&v| (v, self.table[v].ivcredit))
+            .filter(|(_, ivcredit)| self.settings.moves_any || *ivcredit > Ns::ZERO)
             .collect();
         if let Some(step) = isacs::balance(source, &queues, &members, &self.settings.rules) {
             self.pools.move_to(host, step.vcpu, step.to);

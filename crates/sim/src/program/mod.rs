@@ -7,12 +7,18 @@
 //! its own. What a program has got done it counts itself ([`Done`]).
 
 mod compute;
+mod net;
+mod parallel;
 mod reader;
 
 use units::Ns;
 use units::Time;
 
 pub use compute::Compute;
+pub use net::Backend;
+pub use net::Echo;
+pub use parallel::Later;
+pub use parallel::Parallel;
 pub use reader::Phases;
 pub use reader::Reader;
 pub use reader::ReaderSettings;
@@ -59,6 +65,9 @@ pub enum Step {
         /// The number of that task in its VM.
         task: u32,
     },
+    /// For a task of a driver domain: hands on the oldest entry of its ring (6.1).
+    /// Each message that it receives is one entry.
+    Serve,
     /// Ends.
     Exit,
 }

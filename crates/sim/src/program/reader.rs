@@ -40,6 +40,8 @@ pub struct ReaderSettings {
     pub process: Ns,
     /// Spread of `process`: sigma of its logarithm in thousandths.
     pub process_spread: u32,
+    /// It writes, or sends.
+    pub write: bool,
     /// Bursts with pauses between them, if any.
     pub phases: Option<Phases>,
 }
@@ -92,7 +94,7 @@ impl Reader {
             device: self.settings.device,
             bytes: self.settings.bytes,
             offset: self.settings.start + block * bytes,
-            write: false,
+            write: self.settings.write,
         }
     }
 

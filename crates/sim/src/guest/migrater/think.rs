@@ -321,7 +321,8 @@ impl Guest {
         for n in 0..migrater.seats.len() {
             let task = TaskId(n as u32);
             let (t, seat) = (&self.tasks[n], &migrater.seats[n]);
-            if !seat.held {
+            // One that is on its way is not sent on before it has arrived.
+            if !seat.held || t.in_transit {
                 continue;
             }
             tasks.push(TaskView {

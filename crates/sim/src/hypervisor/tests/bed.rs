@@ -70,6 +70,8 @@ pub(super) fn vm(vcpus: &[&[Task]]) -> Vm {
 
 pub(super) const FREE: Costs = Costs {
     vcpu_switch: Ns::ZERO,
+    vcpu_wake: Ns::ZERO,
+    vcpu_cache: Ns::ZERO,
     vcpu_migration: Ns::ZERO,
     ipi: Ns::ZERO,
     resume: Ns::ZERO,
@@ -262,6 +264,7 @@ fn new_task(task: Task, vcpu: VcpuId) -> NewTask {
             submit: Ns::from_us(100),
             process: Ns::from_us(100),
             process_spread: 0,
+            write: false,
             phases: None,
         })),
         Task::Barrier(length) => Box::new(Parallel {

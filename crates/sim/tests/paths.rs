@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Ways through the machine, with times worked by hand: the network and its
+//! clients, a driver domain, a balloon, the delay of a move.
+
+mod common;
+
+use sim::device::Delay;
+use sim::device::Net;
+use sim::device::NetSettings;
+use sim::device::Path;
+use sim::engine::Sim;
+use sim::guest::BalloonSettings;
+use sim::guest::Guest;
+use sim::guest::KernelSettings;
+use sim::hypervisor::Cfs;
+use sim::hypervisor::CfsSettings;
+use sim::ids::DeviceId;
+use sim::ids::TaskId;
+use sim::ids::VmId;
+use sim::machine::Costs;
+use sim::machine::Machine;
+use sim::program::Backend;
+use sim::program::Echo;
+use sim::program::Reader;
+use sim::program::ReaderSettings;
+use sim::queue::QueueKind;
+use units::Ns;
+use units::Time;
+
+const FREE: Costs = Costs {
+    vcpu_switch: Ns::ZERO,
+    vcpu_wake: Ns::ZERO,
+    vcpu_cache: Ns::ZERO,
+    vcpu_migration: Ns::ZERO,
+    ipi: Ns::ZERO,
+    resume: Ns::ZERO,
+};
+
+fn kernel() -> KernelSettings {
+    KernelSettings {
+        switch: Ns::ZERO,
+        interrupt: Ns::ZERO,
+        migration: Ns::ZERO,
+        balance_period: Ns::ZERO,
+        ..KernelSettings::default()
+    }
+}
+
+fn machine(pcpus: u32, vms: u32, costs: Costs) -> Machine {
+    let mut machine = common::machine(pcpus, vms, false);
+    machine.costs = costs;
+    machine
+}
+
+fn simulation(machine: Machine, guests: Vec<Guest>) -> Sim {
+    let cfs = Box::new(Cfs::new(CfsSettings::default()));
+    common::simulation(machine, guests, cfs, QueueKind::Heap, 1)
+}
+
+const NET: NetSettings = NetSettings {
+    rate: 1_000_000_000,
+    under_way: Ns::from_us(100),
+    spread_permille: 0,
+    interval: Ns::from_ms(2),
+};
+
+/// 100 us to the guest, 10 us of work, 64 ns on the wire, 100 us back.
+#[test]
+fn a_round_trip_is_two_ways_and_the_work() {
+    let machine = machine(1, 1, FREE);
+    let mut guests = common::guests(&machine, kernel(), 1);
+    let echo = Echo::new(DeviceId(0), 64, Ns::from_us(10));
+    guests[0].add(common::task("echo", 0, Box::new(echo)));
+    let mut sim = simulation(machine, guests);
+    sim.add_device(Box::new(Net::new(NET)), Path::Submitter);
+    sim.run_until(Time(1_000_000_000));
+    sim.check().unwrap();
+    let trips = sim.round_trips(VmId(0));
+    assert!((498..=500).contains(&trips.count()), "{}", trips.count());
+    assert_eq!(trips.mean(), Ns(210_064));
+    sim.open_window();
+    assert_eq!(sim.round_trips(VmId(0)).count(), 0);
+}
+
+/// The driver domain works 20 us on each entry, once on the way in and once on the
+/// way out; with its own pCPU nothing else is added. Beside a hog that shares its
+/// pCPU it waits for the hog's slice each time.
+#[test]
+fn a_driver_domain_is_in_the_way_twice() {
+    let trip = |hog: bool| {
+        let pcpus = 2;
+        let vms = if hog { 3 } else { 2 };
+        let mut machine = machine(pcpus, vms, FREE);
+        // One that does not preempt by waking.
+        machine.vcpus[0].weight = 64;
+        let mut guests = common::guests(&machine, kernel(), 1);
+        let backend = guests[0].add(common::task(
+            "backend",
+            0,
+            Box::new(Backend::new(Ns::from_us(20))),
+        ));
+        let echo = Echo::new(DeviceId(0), 64, Ns::from_us(10));
+        guests[1].add(common::task("echo", 1, Box::new(echo)));
+        if hog {
+            guests[2].add(common::compute(0));
+        }
+        let mut sim = simulation(machine, guests);
+        sim.add_device_behind_driver(Box::new(Net::new(NET)), Path::Submitter);
+        sim.set_driver(VmId(0), &[backend]);
+        sim.run_until(Time(1_000_000_000));
+        sim.check().unwrap();
+        let served = sim.guest(VmId(0)).tasks()[0].done.operations;
+        let trips = sim.round_trips(VmId(1));
+        // A receive and a send are a request and a response each.
+        assert!(
+            served.abs_diff(4 * trips.count()) <= 4,
+            "{served} {}",
+            trips.count()
+        );
+        trips.mean()
+    };
+    let alone = trip(false);
+    // 100 + 20 + 10 + 20 + 100 and the wire, and at times the acknowledgement of the
+    // last send before it.
+    assert!((Ns(250_064)..=Ns(270_100)).contains(&alone), "{alone}");
+    assert!(trip(true) > alone + Ns::from_ms(1), "{}", trip(true));
+}
+
+fn reader() -> Box<Reader> {
+    Box::new(Reader::new(ReaderSettings {
+        device: DeviceId(0),
+        depth: 1,
+        bytes: 4096,
+        start: 0,
+        span: 1 << 30,
+        sequential: false,
+        submit: Ns::from_us(50),
+        process: Ns::from_us(50),
+        process_spread: 0,
+        write: false,
+        phases: None,
+    }))
+}
+
+/// XB1, XB4: the reader gets more and its compute less than without a balloon,
+/// beside another VM that computes; the books balance.
+#[test]
+fn a_balloon_takes_from_compute_what_it_gives_to_io() {
+    let run = |balloon: bool| {
+        let machine = machine(1, 2, Costs::default());
+        let mut guests = common::guests(&machine, kernel(), 1);
+        guests[0].add(common::compute(0));
+        guests[0].add(common::task("reader", 0, reader()));
+        guests[1].add(common::compute(0));
+        if balloon {
+            guests[0].set_balloon(BalloonSettings {
+                rules: policy::guest::xballoon::Settings::default(),
+                compute: vec![TaskId(0)],
+                demand_permille: 333,
+                slice: Ns::from_ms(12),
+                gap: Ns::from_ms(12),
+            });
+        }
+        let mut sim = simulation(machine, guests);
+        sim.add_device(Box::new(Delay::new(Ns::from_us(200), 0)), Path::Submitter);
+        sim.run_until(Time(4_000_000_000));
+        sim.check().unwrap();
+        let done = |n: usize| sim.guest(VmId(0)).tasks()[n].done.operations;
+        (done(0), done(1))
+    };
+    let (without, with) = (run(false), run(true));
+    assert!(with.1 * 10 > without.1 * 12, "{without:?} {with:?}");
+    assert!(with.0 < without.0, "{without:?} {with:?}");
+}
