@@ -4,6 +4,7 @@
 //! * [`run`]: `vlab run`, a scenario measured from start to end.
 //! * [`report`]: `vlab report` and `vlab compare`; [`trace`]: `vlab trace`.
 //! * [`sim`]: `vlab sim`, the same scenario simulated.
+//! * [`reproduce`]: `vlab reproduce`, the papers' experiments simulated.
 //! * [`load`]: `vlab load`, loads that record every step.
 //! * [`freeze`]: `vlab freeze`, the freezer by hand.
 //! * [`kvm`]: the same scenario on real VMs.
@@ -13,6 +14,7 @@ pub mod freeze;
 pub mod kvm;
 pub mod load;
 pub mod report;
+pub mod reproduce;
 pub mod run;
 mod scratch;
 pub mod sim;

@@ -12,11 +12,13 @@ use vlab::load::pulse::PulseArgs;
 use vlab::load::vm::VmArgs;
 use vlab::report::CompareArgs;
 use vlab::report::ReportArgs;
+use vlab::reproduce::ReproduceArgs;
 use vlab::run::Interrupted;
 use vlab::run::RunArgs;
 use vlab::run::Unusable;
 use vlab::sim::SimArgs;
-use vlab::sim::reproduce::ReproduceArgs;
+use vlab::sim::sweep::MergeArgs;
+use vlab::sim::sweep::SweepArgs;
 use vlab::trace::TraceArgs;
 
 /// Everything went well.
@@ -53,6 +55,8 @@ enum Command {
     Run(RunArgs),
     Sim(SimArgs),
     Reproduce(ReproduceArgs),
+    Sweep(SweepArgs),
+    Merge(MergeArgs),
     Freeze(vlab::freeze::Args),
     Report(ReportArgs),
     Compare(CompareArgs),
@@ -94,7 +98,9 @@ fn main() -> ExitCode {
 fn dispatch(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Run(args) => print!("{}", vlab::run::run(&args)?),
-        Command::Reproduce(args) => print!("{}", vlab::sim::reproduce::run(&args)?),
+        Command::Reproduce(args) => print!("{}", vlab::reproduce::run(&args)?),
+        Command::Sweep(args) => print!("{}", vlab::sim::sweep::sweep(&args)?),
+        Command::Merge(args) => print!("{}", vlab::sim::sweep::merge(&args)?),
         Command::Sim(args) => print!("{}", vlab::sim::run(&args)?),
         Command::Freeze(args) => vlab::freeze::run(args)?,
         Command::Report(args) => print!("{}", vlab::report::report(&args)?),

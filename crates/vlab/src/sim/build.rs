@@ -134,6 +134,10 @@ pub(super) fn simulation(scenario: &Scenario, step: &Step<'_>, seed: u64) -> any
         guests.push(guest);
     }
     let mut sim = Sim::new(machine, policy, QueueKind::default(), seed);
+    if host != "fixed" {
+        // Slots begin at different instants by themselves.
+        sim.spread_starts(sharing.slice * u64::from(vms));
+    }
     for guest in guests {
         sim.add_guest(guest);
     }
@@ -177,6 +181,7 @@ fn add_load(
         submit: spec.submit.unwrap_or(platform.submit),
         process: spec.process.unwrap_or(platform.process),
         process_spread: 200,
+        write: false,
         phases: None,
     };
     let threads = match &load.kind {

@@ -3,14 +3,15 @@
 //!
 //! `build` makes a simulation of a step of the scenario, `phase` runs it and
 //! fills a phase of the result, `platform` holds the constants, `profile` the
-//! applications, `reproduce` the papers' experiments, `beside` puts measured figures beside simulated ones.
+//! applications, `sweep` simulates in
+//! pieces, `beside` puts measured figures beside simulated ones.
 
 mod beside;
 mod build;
 mod phase;
 mod platform;
-mod profile;
-pub mod reproduce;
+pub(crate) mod profile;
+pub mod sweep;
 
 use std::path::PathBuf;
 use std::time::Instant;

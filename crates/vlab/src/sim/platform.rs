@@ -45,6 +45,8 @@ pub(super) fn by_name(name: &str, cpus: u32) -> Option<Platform> {
         "bed" => Some(Platform {
             costs: Costs {
                 vcpu_switch: Ns::ZERO,
+                vcpu_wake: Ns::ZERO,
+                vcpu_cache: Ns::ZERO,
                 vcpu_migration: Ns::ZERO,
                 ipi: Ns::ZERO,
                 resume: Ns::ZERO,

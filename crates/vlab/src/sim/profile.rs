@@ -24,7 +24,7 @@ use super::platform::Platform;
 use crate::run::Unusable;
 
 /// I/O tasks of an application for which nothing else is said.
-const TASKS: u32 = 4;
+const TASKS: u32 = 1;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -35,7 +35,7 @@ struct File {
 /// One application.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Profile {
+pub(crate) struct Profile {
     pub(super) name: String,
     /// What it stands for.
     pub(super) title: String,
@@ -95,6 +95,59 @@ fn length(text: &str) -> anyhow::Result<Ns> {
     Ok(Ns::from(length))
 }
 
+/// The application of this name.
+///
+/// # Errors
+/// There is none.
+pub(crate) fn named(name: &str) -> anyhow::Result<Profile> {
+    let all = all()?;
+    if let Some(profile) = all.iter().find(|profile| profile.name == name) {
+        return Ok(profile.clone());
+    }
+    let names: Vec<&str> = all.iter().map(|profile| profile.name.as_str()).collect();
+    Err(Unusable(format!(
+        "there is no application \"{name}\"; the simulator has {}",
+        names.join(", ")
+    ))
+    .into())
+}
+
+impl Profile {
+    /// What its n-th task does, each in a file of its own of 1 GiB.
+    pub(crate) fn reader(
+        &self,
+        device: DeviceId,
+        n: u32,
+        submit: Ns,
+    ) -> anyhow::Result<ReaderSettings> {
+        let phases = match (&self.burst, &self.pause) {
+            (Some(on), Some(off)) => Some(Phases {
+                on: length(on)?,
+                off: length(off)?,
+            }),
+            _ => None,
+        };
+        Ok(ReaderSettings {
+            device,
+            depth: 1,
+            bytes: self.block_kib * 1024,
+            start: u64::from(n) << 30,
+            span: 1 << 30,
+            sequential: self.pattern == Order::Sequential,
+            submit,
+            process: length(&self.process)?,
+            process_spread: 200,
+            write: false,
+            phases,
+        })
+    }
+
+    /// What a task loses when it runs on another vCPU than before.
+    pub(crate) fn migration(&self) -> anyhow::Result<Ns> {
+        length(&self.migration)
+    }
+}
+
 /// Adds an application's tasks to a guest.
 pub(super) fn add(
     guest: &mut Guest,
@@ -103,37 +156,10 @@ pub(super) fn add(
     platform: &Platform,
     cpus: u32,
 ) -> anyhow::Result<()> {
-    let all = all()?;
-    let Some(profile) = all.iter().find(|profile| profile.name == name) else {
-        let names: Vec<&str> = all.iter().map(|profile| profile.name.as_str()).collect();
-        return Err(Unusable(format!(
-            "there is no application \"{name}\"; the simulator has {}",
-            names.join(", ")
-        ))
-        .into());
-    };
-    let phases = match (&profile.burst, &profile.pause) {
-        (Some(on), Some(off)) => Some(Phases {
-            on: length(on)?,
-            off: length(off)?,
-        }),
-        _ => None,
-    };
-    guest.set_migration_cost(length(&profile.migration)?);
+    let profile = named(name)?;
+    guest.set_migration_cost(profile.migration()?);
     for n in 0..profile.tasks.unwrap_or(TASKS) {
-        // Each its own file of 1 GiB.
-        let settings = ReaderSettings {
-            device: DeviceId(0),
-            depth: 1,
-            bytes: profile.block_kib * 1024,
-            start: u64::from(n) << 30,
-            span: 1 << 30,
-            sequential: profile.pattern == Order::Sequential,
-            submit: platform.submit,
-            process: length(&profile.process)?,
-            process_spread: 200,
-            phases,
-        };
+        let settings = profile.reader(DeviceId(0), n, platform.submit)?;
         guest.add(NewTask {
             name: format!("{name}-{n}"),
             group: IO,

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a run did: figures per VM and of the machine.
+
+use sim::engine::Sim;
+use sim::guest::Task;
+use sim::ids::VmId;
+use sim::machine::Activity;
+use sim::program::Latencies;
+use units::Ns;
+
+use super::mix::BACKEND;
+use super::mix::COMPUTE;
+use super::mix::ECHO;
+use super::mix::IO;
+use super::mix::PARALLEL;
+use super::mix::UNIT;
+
+/// What one VM did, per second of the window where nothing else is said.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Did {
+    pub(super) bytes: f64,
+    pub(super) requests: f64,
+    /// Mean latency of a request, ms.
+    pub(super) latency_ms: f64,
+    /// Clients' round trips, ms.
+    pub(super) trip_ms: f64,
+    pub(super) trip_max_ms: f64,
+    /// Work of compute tasks, CPUs at full speed.
+    pub(super) compute: f64,
+    /// Rounds of the parallel program.
+    pub(super) rounds: f64,
+    /// CPU time, retention and polling included, in CPUs.
+    pub(super) cpu: f64,
+    /// vCPUs that were ready without a pCPU, and that waited without one.
+    pub(super) ready: f64,
+    pub(super) halted: f64,
+    /// vCPUs that waited on their pCPU.
+    pub(super) retained: f64,
+    /// Share of its time in which an I/O task was inactive.
+    pub(super) inactive: f64,
+    /// Moves of the daemon, and the smallest possible number.
+    pub(super) moves: f64,
+    pub(super) moves_min: f64,
+}
+
+/// What all did.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Run {
+    pub(super) vms: Vec<Did>,
+    /// Context switches on all pCPUs per second, to and from idle included.
+    pub(super) switches: f64,
+    /// Share of the pCPUs' time that was not idle, and that was polling.
+    pub(super) busy: f64,
+    pub(super) polling: f64,
+    /// Of hyperthreads with odd numbers: share retaining.
+    pub(super) odd_retaining: f64,
+}
+
+impl Run {
+    /// The sum over VMs of something.
+    pub(super) fn sum(&self, of: impl Fn(&Did) -> f64) -> f64 {
+        self.vms.iter().map(of).sum()
+    }
+
+    /// The sum over some VMs.
+    pub(super) fn sum_of(&self, vms: std::ops::Range<usize>, of: impl Fn(&Did) -> f64) -> f64 {
+        self.vms[vms].iter().map(of).sum()
+    }
+}
+
+/// Counters when the window opens.
+#[derive(Clone, Debug)]
+pub(super) struct Books {
+    /// By VM: ran, ready, halted, waited on its pCPU.
+    vms: Vec<[Ns; 4]>,
+    switches: u64,
+    spent: Vec<[Ns; 5]>,
+}
+
+pub(super) fn books(sim: &Sim) -> Books {
+    let machine = sim.machine();
+    let of = |vcpus: &std::ops::Range<u32>| {
+        let mut sums = [Ns::ZERO; 4];
+        for v in &machine.vcpus[vcpus.start as usize..vcpus.end as usize] {
+            for (sum, more) in sums
+                .iter_mut()
+                .zip([v.ran, v.ready, v.halted, v.waited_on_pcpu])
+            {
+                *sum += more;
+            }
+        }
+        sums
+    };
+    Books {
+        vms: machine.vms.iter().map(|vm| of(&vm.vcpus)).collect(),
+        switches: machine.pcpus.iter().map(|p| p.turns).sum(),
+        spent: machine.pcpus.iter().map(|p| p.spent).collect(),
+    }
+}
+
+/// Bytes of all I/O tasks since the window opened.
+pub(super) fn io_bytes(sim: &Sim) -> u64 {
+    let tasks = sim.guests().iter().flat_map(|guest| guest.tasks());
+    tasks.filter(|t| t.group == IO).map(|t| t.done.bytes).sum()
+}
+
+pub(super) fn run(sim: &Sim, before: &Books, window: Ns) -> Run {
+    let after = books(sim);
+    let seconds = window.as_secs_f64();
+    let vms = (0..after.vms.len())
+        .map(|vm| {
+            let mut part = [0.0; 4];
+            for (n, part) in part.iter_mut().enumerate() {
+                *part = (after.vms[vm][n] - before.vms[vm][n]).as_secs_f64() / seconds;
+            }
+            did(sim, VmId(vm as u32), window, part)
+        })
+        .collect();
+    let spent = |activity: Activity, odd: bool| {
+        let all = after.spent.iter().zip(&before.spent).enumerate();
+        let of = all.filter(|(n, _)| !odd || n % 2 == 1);
+        let (mut sum, mut count) = (0.0, 0.0);
+        for (_, (a, b)) in of {
+            sum += (a[activity as usize] - b[activity as usize]).as_secs_f64();
+            count += 1.0;
+        }
+        sum / seconds / f64::max(count, 1.0)
+    };
+    Run {
+        vms,
+        switches: (after.switches - before.switches) as f64 / seconds,
+        busy: 1.0 - spent(Activity::Idle, false),
+        polling: spent(Activity::Polling, false),
+        odd_retaining: spent(Activity::Retaining, true),
+    }
+}
+
+fn did(sim: &Sim, vm: VmId, window: Ns, part: [f64; 4]) -> Did {
+    let seconds = window.as_secs_f64();
+    let guest = sim.guest(vm);
+    let of = |group: u32| guest.tasks().iter().filter(move |t| t.group == group);
+    let sum = |group: u32, what: fn(&Task) -> u64| of(group).map(what).sum::<u64>() as f64;
+    let mut latencies = Latencies::default();
+    for task in of(IO).chain(of(ECHO)) {
+        latencies.merge(&task.done.latency);
+    }
+    let trips = sim.round_trips(vm);
+    let io_tasks = of(IO).count().max(1) as f64;
+    let inactive: Ns = of(IO).map(|t| t.inactive).sum();
+    let counts = guest.migrater().map(|migrater| migrater.counts());
+    Did {
+        bytes: sum(IO, |t| t.done.bytes) / seconds,
+        requests: (sum(IO, |t| t.done.operations)
+            + sum(ECHO, |t| t.done.operations)
+            + sum(BACKEND, |t| t.done.operations))
+            / seconds,
+        latency_ms: latencies.mean().as_ms_f64(),
+        trip_ms: trips.mean().as_ms_f64(),
+        trip_max_ms: trips.max().as_ms_f64(),
+        compute: sum(COMPUTE, |t| t.done.operations) * UNIT.as_secs_f64() / seconds,
+        rounds: sum(PARALLEL, |t| t.done.operations)
+            / f64::max(of(PARALLEL).count() as f64, 1.0)
+            / seconds,
+        cpu: part[0],
+        ready: part[1],
+        halted: part[2],
+        retained: part[3],
+        inactive: inactive.as_secs_f64() / seconds / io_tasks,
+        moves: counts.map_or(0.0, |c| c.n_migrate() as f64 / seconds),
+        moves_min: counts.map_or(0.0, |c| c.n_min as f64 / seconds),
+    }
+}
+
+/// Means; the largest of what is a maximum.
+pub(super) fn mean(runs: &[Run]) -> Run {
+    let part = 1.0 / f64::max(runs.len() as f64, 1.0);
+    let over = |of: fn(&Run) -> f64| runs.iter().map(of).sum::<f64>() * part;
+    let vms = runs.first().map_or(0, |run| run.vms.len());
+    let vm = |n: usize| {
+        let of = |of: fn(&Did) -> f64| runs.iter().map(|run| of(&run.vms[n])).sum::<f64>() * part;
+        Did {
+            bytes: of(|d| d.bytes),
+            requests: of(|d| d.requests),
+            latency_ms: of(|d| d.latency_ms),
+            trip_ms: of(|d| d.trip_ms),
+            trip_max_ms: runs
+                .iter()
+                .map(|r| r.vms[n].trip_max_ms)
+                .fold(0.0, f64::max),
+            compute: of(|d| d.compute),
+            rounds: of(|d| d.rounds),
+            cpu: of(|d| d.cpu),
+            ready: of(|d| d.ready),
+            halted: of(|d| d.halted),
+            retained: of(|d| d.retained),
+            inactive: of(|d| d.inactive),
+            moves: of(|d| d.moves),
+            moves_min: of(|d| d.moves_min),
+        }
+    };
+    Run {
+        vms: (0..vms).map(vm).collect(),
+        switches: over(|r| r.switches),
+        busy: over(|r| r.busy),
+        polling: over(|r| r.polling),
+        odd_retaining: over(|r| r.odd_retaining),
+    }
+}

@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! ISACS beside Credit2 (13.2), with Xen's I/O path (6.1): a driver domain of 6 vCPUs
+//! on pCPUs 0 and 1, guests of 4 vCPUs on pCPUs 2 to 6, or to 7 for disks. The client
+//! VM on pCPU 7 is the far end of the network.
+
+use sim::device::NetSettings;
+use sim::device::SsdSettings;
+use sim::ids::DeviceId;
+use sim::machine::Costs;
+use sim::program::ReaderSettings;
+use units::Ns;
+
+use super::did::Run;
+use super::mix::Dev;
+use super::mix::Effort;
+use super::mix::Mix;
+use super::mix::Pins;
+use super::mix::Task;
+use super::mix::Vm;
+use super::mix::Work;
+use super::mix::run;
+use super::outcome::Outcome;
+use super::parameters::Parameters;
+use super::tuning::Tuning;
+
+const POLICIES: [&str; 2] = ["credit2", "isacs"];
+const DOM0_VCPUS: u32 = 6;
+/// The network, and the disk.
+const NET: u32 = 0;
+const DISK: u32 = 1;
+/// A segment that the network stack hands over at once (TSO), and a block that the
+/// page cache writes.
+const SEGMENT: u32 = 65_536;
+
+fn dom0(p: &Parameters) -> anyhow::Result<Vm> {
+    let work = Work::Backend(p.us("xen.dom0_us")?);
+    let tasks = (0..DOM0_VCPUS).map(|v| Task::on(v, work)).collect();
+    let mut vm = Vm::new(DOM0_VCPUS, tasks);
+    vm.pins = Pins::On(vec![0, 1]);
+    vm.io = false;
+    Ok(vm)
+}
+
+fn machine(p: &Parameters, pcpus: u32, guests: Vec<Vm>) -> anyhow::Result<Mix> {
+    let mut vms = vec![dom0(p)?];
+    vms.extend(guests.into_iter().map(|mut vm| {
+        vm.pins = Pins::On((2..pcpus).collect());
+        vm
+    }));
+    Ok(Mix {
+        pcpus,
+        smt: None,
+        costs: Costs {
+            vcpu_switch: p.us("xen.switch_us")?,
+            vcpu_cache: p.us("xen.cache_us")?,
+            ..Costs::default()
+        },
+        devices: vec![
+            Dev::Net(NetSettings {
+                rate: (p.get("xen.net_mb_per_s")? * 1e6) as u64,
+                under_way: p.us("xen.under_way_us")?,
+                spread_permille: 300,
+                interval: Ns::from_ms(10),
+            }),
+            Dev::Ssd(SsdSettings {
+                latency: p.us("xen.disk_latency_us")?,
+                spread_permille: 300,
+                channels: 16,
+                rate: (p.get("xen.disk_mb_per_s")? * 1e6) as u64,
+            }),
+        ],
+        driver: Some(0),
+        vms,
+        slice: p.us("xen.credit2_slice_us")?,
+        tuning: Tuning {
+            isacs_moves_any: p.get("isacs.moves_any")? != 0.0,
+            isacs_all_spent: p.get("isacs.all_spent")? != 0.0,
+            ..Tuning::default()
+        },
+    })
+}
+
+/// Stress: a thread for each vCPU.
+fn stress() -> Vec<Task> {
+    (0..4).map(|v| Task::on(v, Work::Compute)).collect()
+}
+
+/// A task that hands over one block after the other, each after so much CPU time.
+fn stream(device: u32, depth: u32, cpu: Ns) -> Work {
+    Work::Io(ReaderSettings {
+        device: DeviceId(device),
+        depth,
+        bytes: SEGMENT,
+        start: 0,
+        span: 1 << 33,
+        sequential: true,
+        submit: cpu,
+        process: Ns::from_us(2),
+        process_spread: 200,
+        write: true,
+        phases: None,
+    })
+}
+
+#[derive(Clone, Copy)]
+enum Load {
+    Iperf,
+    /// Ping beside Iperf.
+    Ping,
+    /// dd: CPU time of a block is that parameter.
+    Dd(&'static str),
+}
+
+fn io_tasks(p: &Parameters, load: Load) -> anyhow::Result<Vec<Task>> {
+    let iperf = || -> anyhow::Result<Task> {
+        let depth = p.whole("xen.iperf_depth")? as u32;
+        Ok(Task::on(0, stream(NET, depth, p.us("xen.segment_us")?)))
+    };
+    Ok(match load {
+        Load::Iperf => vec![iperf()?],
+        Load::Ping => vec![iperf()?, Task::on(1, Work::Echo(NET, Ns::from_us(10)))],
+        Load::Dd(cpu) => vec![Task::on(0, stream(DISK, 16, p.us(cpu)?))],
+    })
+}
+
+fn io_vm(p: &Parameters, load: Load) -> anyhow::Result<Vm> {
+    Ok(Vm::new(4, io_tasks(p, load)?))
+}
+
+fn mixed_vm(p: &Parameters, load: Load) -> anyhow::Result<Vm> {
+    let mut tasks = io_tasks(p, load)?;
+    tasks.extend(stress());
+    Ok(Vm::new(4, tasks))
+}
+
+fn hybrid(p: &Parameters, io: usize, cpu: usize, load: Load, pcpus: u32) -> anyhow::Result<Mix> {
+    let mut vms = vec![io_vm(p, load)?; io];
+    vms.extend(vec![Vm::new(4, stress()); cpu]);
+    machine(p, pcpus, vms)
+}
+
+fn mixed(p: &Parameters, vms: usize, load: Load, pcpus: u32) -> anyhow::Result<Mix> {
+    machine(p, pcpus, vec![mixed_vm(p, load)?; vms])
+}
+
+/// Rows `name/policy` of something.
+fn rows(
+    outcome: &mut Outcome,
+    name: &str,
+    mix: &Mix,
+    effort: Effort,
+    of: impl Fn(&Run) -> f64,
+) -> anyhow::Result<[f64; 2]> {
+    let mut values = [0.0; 2];
+    for (value, policy) in values.iter_mut().zip(POLICIES) {
+        *value = of(&run(mix, policy, effort)?);
+        outcome.row(format!("{name}/{policy}"), *value);
+    }
+    Ok(values)
+}
+
+const HYBRID: [(usize, usize); 6] = [(1, 11), (3, 9), (5, 7), (7, 5), (9, 3), (11, 1)];
+const MIXED: [usize; 7] = [1, 2, 4, 6, 8, 10, 12];
+
+/// Tables 5 and 6.
+pub(super) fn network(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
+    let mut outcome = Outcome::default();
+    let gb = |run: &Run| run.sum(|d| d.bytes) * 60.0 / 1e9;
+    let mut gains = Vec::new();
+    for (io, cpu) in HYBRID {
+        let mix = hybrid(p, io, cpu, Load::Iperf, 7)?;
+        let got = rows(&mut outcome, &format!("i{io}c{cpu}"), &mix, effort, gb)?;
+        gains.push(got[1] / got[0].max(1e-9));
+    }
+    let mut peak = (0, 0.0);
+    for vms in MIXED {
+        let mix = mixed(p, vms, Load::Iperf, 7)?;
+        let got = rows(&mut outcome, &format!("m{vms}"), &mix, effort, gb)?;
+        if got[1] > peak.1 {
+            peak = (vms, got[1]);
+        }
+    }
+    let last = gains.last().copied().unwrap_or(0.0);
+    outcome.shape("i11c1: no difference", (last - 1.0).abs() < 0.03);
+    outcome.shape(
+        "hybrid: ISACS never behind",
+        gains.iter().all(|g| *g > 0.97),
+    );
+    outcome.shape("mixed: ISACS peaks at m4", peak.0 == 4);
+    Ok(outcome)
+}
+
+/// Tables 3 and 4, tails of Fig 7 and 8.
+pub(super) fn latency(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
+    let mut outcome = Outcome::default();
+    let mut shorter = true;
+    for io in [1, 2, 3] {
+        let mix = hybrid(p, io, 12 - io, Load::Ping, 7)?;
+        let mut tails = [0.0; 2];
+        for (tail, policy) in tails.iter_mut().zip(POLICIES) {
+            let did = run(&mix, policy, effort)?;
+            let guests = &did.vms[1..=io];
+            let mean = guests.iter().map(|d| d.trip_ms).sum::<f64>() / io as f64;
+            *tail = guests.iter().map(|d| d.trip_max_ms).fold(0.0, f64::max);
+            outcome.row(format!("hybrid, {io} VMs, ms/{policy}"), mean);
+            outcome.row(format!("hybrid, {io} VMs, largest, ms/{policy}"), *tail);
+        }
+        shorter &= tails[1] <= tails[0];
+    }
+    let mix = mixed(p, 6, Load::Ping, 7)?;
+    let mut tails = [0.0; 2];
+    for (tail, policy) in tails.iter_mut().zip(POLICIES) {
+        let did = run(&mix, policy, effort)?;
+        let guests = &did.vms[1..];
+        let mean = guests.iter().map(|d| d.trip_ms).sum::<f64>() / guests.len() as f64;
+        *tail = guests.iter().map(|d| d.trip_max_ms).fold(0.0, f64::max);
+        outcome.row(format!("mixed, 6 VMs, ms/{policy}"), mean);
+        outcome.row(format!("mixed, 6 VMs, largest, ms/{policy}"), *tail);
+    }
+    outcome.shape("hybrid: shorter tail under ISACS", shorter);
+    outcome.shape("mixed: shorter tail under ISACS", tails[1] < tails[0]);
+    Ok(outcome)
+}
+
+/// Tables 7 and 8.
+pub(super) fn disk(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
+    let mut outcome = Outcome::default();
+    let mb = |run: &Run| run.sum(|d| d.bytes) / 1e6;
+    let mut gains = [0.0; 2];
+    for (n, (source, cpu)) in [("zero", "xen.dd_zero_us"), ("urandom", "xen.dd_urandom_us")]
+        .into_iter()
+        .enumerate()
+    {
+        let mut count = 0.0;
+        for (io, c) in HYBRID {
+            let mix = hybrid(p, io, c, Load::Dd(cpu), 8)?;
+            let got = rows(
+                &mut outcome,
+                &format!("{source}/i{io}c{c}"),
+                &mix,
+                effort,
+                mb,
+            )?;
+            gains[n] += got[1] / got[0].max(1e-9);
+            count += 1.0;
+        }
+        for vms in MIXED {
+            let mix = mixed(p, vms, Load::Dd(cpu), 8)?;
+            let got = rows(&mut outcome, &format!("{source}/m{vms}"), &mix, effort, mb)?;
+            gains[n] += got[1] / got[0].max(1e-9);
+            count += 1.0;
+        }
+        gains[n] /= count;
+    }
+    outcome.shape(
+        "/dev/zero gains more than /dev/urandom",
+        gains[0] > gains[1],
+    );
+    Ok(outcome)
+}
+
+/// Fig 13 to 15: speed under ISACS over speed under Credit2.
+pub(super) fn cpu(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
+    let mut outcome = Outcome::default();
+    let speed = |mix: &Mix, vms: std::ops::Range<usize>| -> anyhow::Result<f64> {
+        let of = |policy| -> anyhow::Result<f64> {
+            let did = run(mix, policy, effort)?;
+            Ok(did.sum_of(vms.clone(), |d| d.compute))
+        };
+        Ok(of("isacs")? / of("credit2")?.max(1e-9))
+    };
+    let mut least: f64 = 1.0;
+    for vms in 1..=6 {
+        let inside = speed(&mixed(p, vms, Load::Iperf, 7)?, 1..vms + 1)?;
+        outcome.row(format!("inside {vms} mixed VMs"), inside);
+        if vms == 6 {
+            continue;
+        }
+        let mut beside = vec![Vm::new(4, stress())];
+        beside.extend(vec![mixed_vm(p, Load::Iperf)?; vms]);
+        let value = speed(&machine(p, 7, beside)?, 1..2)?;
+        outcome.row(format!("beside {vms} mixed VMs"), value);
+        least = least.min(value);
+        let mut beside = vec![Vm::new(4, stress())];
+        beside.extend(vec![io_vm(p, Load::Iperf)?; vms]);
+        let value = speed(&machine(p, 7, beside)?, 1..2)?;
+        outcome.row(format!("beside {vms} I/O VMs"), value);
+        least = least.min(value);
+    }
+    outcome.shape("neighbours lose no more than a tenth", least > 0.9);
+    Ok(outcome)
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! iSche beside Xen's credit scheduler (13.3): dd and ping beside CPU loops.
+//!
+//! 4 pCPUs, the driver domain and 4 VMs, a CPU loop on each vCPU of all of them, dd
+//! and a ping in one. Not stated (S8): vCPUs per VM and I/O cores.
+
+use sim::device::Elevator;
+use sim::device::HddSettings;
+use sim::device::NetSettings;
+use sim::ids::DeviceId;
+use sim::machine::Costs;
+use sim::program::ReaderSettings;
+use units::Ns;
+
+use super::mix::Dev;
+use super::mix::Effort;
+use super::mix::Mix;
+use super::mix::Task;
+use super::mix::Vm;
+use super::mix::Work;
+use super::mix::run;
+use super::outcome::Outcome;
+use super::parameters::Parameters;
+use super::tuning::Tuning;
+
+const DISK: u32 = 0;
+const NET: u32 = 1;
+
+fn machine(p: &Parameters, pcpus: u32, vms: usize) -> anyhow::Result<Mix> {
+    let vcpus = p.whole("ische.vcpus")? as u32;
+    let loops = || (0..vcpus).map(|v| Task::pinned(v, Work::Compute));
+    let backend = Work::Backend(p.us("xen.dom0_us")?);
+    let mut dom0 = Vm::new(vcpus, (0..vcpus).map(|v| Task::on(v, backend)).collect());
+    dom0.io = false;
+    let mut io: Vec<Task> = loops().collect();
+    // dd reads 64 kB after 64 kB; the kernel reads ahead.
+    let dd = Work::Io(ReaderSettings {
+        device: DeviceId(DISK),
+        depth: p.whole("ische.read_ahead")? as u32,
+        bytes: 65_536,
+        start: 0,
+        span: 2_000_000_000,
+        sequential: true,
+        submit: Ns::from_us(20),
+        process: Ns::from_us(20),
+        process_spread: 200,
+        write: false,
+        phases: None,
+    });
+    io.push(Task::on(0, dd));
+    io.push(Task::on(vcpus - 1, Work::Echo(NET, Ns::from_us(10))));
+    let mut all = vec![dom0, Vm::new(vcpus, io)];
+    all.extend(vec![Vm::new(vcpus, loops().collect()); vms - 1]);
+    Ok(Mix {
+        pcpus,
+        smt: None,
+        costs: Costs {
+            vcpu_switch: p.us("xen.switch_us")?,
+            vcpu_cache: p.us("xen.cache_us")?,
+            ..Costs::default()
+        },
+        devices: vec![
+            Dev::Hdd(HddSettings {
+                seek: p.us("hdd.seek_us")?,
+                rate: (p.get("ische.disk_mb_per_s")? * 1e6) as u64,
+                elevator: Elevator::WorkConserving,
+            }),
+            Dev::Net(NetSettings {
+                rate: 12_500_000,
+                under_way: p.us("xen.under_way_us")?,
+                spread_permille: 300,
+                interval: Ns::from_ms(37),
+            }),
+        ],
+        driver: Some(0),
+        vms: all,
+        slice: Ns::from_ms(30),
+        tuning: Tuning::default(),
+    })
+}
+
+pub(super) fn ische(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
+    let mut outcome = Outcome::default();
+    let mix = machine(p, 4, 4)?;
+    let mut mb = [0.0; 2];
+    let mut trip = [0.0; 2];
+    for (n, policy) in ["credit1", "ische"].into_iter().enumerate() {
+        let did = run(&mix, policy, effort)?.vms[1];
+        mb[n] = did.bytes / 1e6;
+        trip[n] = did.trip_ms;
+        outcome.row(format!("dd, MB/s/{policy}"), mb[n]);
+        outcome.row(format!("ping, ms/{policy}"), trip[n]);
+        outcome.row(format!("largest ping, ms/{policy}"), did.trip_max_ms);
+    }
+    outcome.row("dd, iSche over credit", mb[1] / mb[0].max(1e-9));
+    outcome.shape("ping is faster under iSche", trip[1] < trip[0]);
+    let mut worst = Vec::new();
+    let mut means = Vec::new();
+    for vms in [2, 3, 4] {
+        let did = run(&machine(p, 1, vms)?, "credit1", effort)?.vms[1];
+        outcome.row(format!("one pCPU, {vms} VMs: ping, ms"), did.trip_ms);
+        outcome.row(
+            format!("one pCPU, {vms} VMs: largest ping, ms"),
+            did.trip_max_ms,
+        );
+        worst.push(did.trip_max_ms);
+        means.push(did.trip_ms);
+    }
+    outcome.row("worst ping, 4 VMs over 2", worst[2] / worst[0].max(1e-9));
+    outcome.shape("ping grows with VMs per core", means[2] > means[0]);
+    Ok(outcome)
+}

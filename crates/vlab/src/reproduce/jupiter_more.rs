@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! 13.5's other figures: 4.6, 4.11, 4.12, 4.14.
+
+use units::Ns;
+
+use super::jupiter::PROGRAMS;
+use super::jupiter::SYSTEMS;
+use super::jupiter::VCPUS;
+use super::jupiter::machine;
+use super::jupiter::parallel;
+use super::jupiter::vm;
+use super::mix::Effort;
+use super::mix::Task;
+use super::mix::Work;
+use super::mix::run;
+use super::outcome::Outcome;
+use super::parameters::Parameters;
+
+/// One synchronising VM beside three that compute, against a solo run.
+pub(super) fn heterogeneous(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
+    let mut outcome = Outcome::default();
+    let mut computes = [0.0; 4];
+    for (name, times, spread) in PROGRAMS {
+        let work = parallel(p, times, spread)?;
+        let solo = run(&machine(p, vec![vm(VCPUS, work)])?, "balance", effort)?.vms[0].rounds;
+        let mut vms = vec![vm(VCPUS, work)];
+        vms.extend(vec![vm(VCPUS, Work::Compute); 3]);
+        let mix = machine(p, vms)?;
+        for (n, (shown, policy)) in SYSTEMS.into_iter().enumerate() {
+            let did = run(&mix, policy, effort)?;
+            outcome.row(
+                format!("{name}/{shown}, of solo"),
+                did.vms[0].rounds / solo.max(1e-9),
+            );
+            computes[n] += did.sum(|d| d.compute) / PROGRAMS.len() as f64;
+        }
+    }
+    for (n, (shown, _)) in SYSTEMS.into_iter().enumerate() {
+        outcome.row(
+            format!("MatMul/{shown}, of all CPUs"),
+            computes[n] / f64::from(VCPUS),
+        );
+    }
+    let least = computes.iter().copied().fold(f64::MAX, f64::min);
+    let most = computes.iter().copied().fold(0.0, f64::max);
+    outcome.shape("MatMul is comparable under all four", least > 0.75 * most);
+    Ok(outcome)
+}
+
+/// Four VMs of 2 to 16 vCPUs, streamcluster in each.
+pub(super) fn size(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
+    let mut outcome = Outcome::default();
+    let work = parallel(p, 1, 300)?;
+    let mut against = Vec::new();
+    for vcpus in [2, 4, 8, 16] {
+        // As many pCPUs as one VM has vCPUs: four vCPUs per pCPU whatever the size.
+        let mix = |vms: usize| -> anyhow::Result<super::mix::Mix> {
+            let mut mix = machine(p, vec![vm(vcpus, work); vms])?;
+            mix.pcpus = vcpus;
+            Ok(mix)
+        };
+        let solo = run(&mix(1)?, "balance", effort)?.vms[0].rounds;
+        let mut parts = [0.0; 2];
+        for (part, (shown, policy)) in parts.iter_mut().zip([SYSTEMS[0], SYSTEMS[3]]) {
+            *part = run(&mix(4)?, policy, effort)?.sum(|d| d.rounds) / solo.max(1e-9);
+            outcome.row(format!("{vcpus} vCPUs/{shown}, of solo"), *part);
+        }
+        against.push(parts);
+    }
+    let fall = |n: usize| against[3][n] / against[0][n].max(1e-9);
+    outcome.shape("BS degrades with more vCPUs", fall(0) < 0.8);
+    outcome.shape("JUPITER hardly does", fall(1) > 0.8);
+    Ok(outcome)
+}
+
+/// Four VMs of MongoDB; three clients more in every other period from 6 to 7 s.
+pub(super) fn adversary(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
+    let mut outcome = Outcome::default();
+    let server = |turning: bool| -> anyhow::Result<super::mix::Vm> {
+        let mut all = vm(VCPUS, parallel(p, 4, 600)?);
+        if turning {
+            for n in 0..3 {
+                let burst = Work::Io(sim::program::ReaderSettings {
+                    device: sim::ids::DeviceId(0),
+                    depth: 1,
+                    bytes: 4096,
+                    start: 0,
+                    span: 1 << 30,
+                    sequential: false,
+                    submit: Ns::from_us(50),
+                    process: Ns::from_us(450),
+                    process_spread: 200,
+                    write: false,
+                    phases: Some(sim::program::Phases {
+                        on: Ns::from_ms(100),
+                        off: Ns::from_ms(100),
+                    }),
+                });
+                let mut task = Task::on(n, burst);
+                task.at = effort.warmup;
+                all.tasks.push(task);
+            }
+        }
+        Ok(all)
+    };
+    let mut ratios = Vec::new();
+    for (what, turning) in [("steady", false), ("turning", true)] {
+        let mut mix = machine(p, vec![server(turning)?; 4])?;
+        mix.devices.push(super::vmigrater::ssd(p)?);
+        let rounds =
+            |policy| -> anyhow::Result<f64> { Ok(run(&mix, policy, effort)?.sum(|d| d.rounds)) };
+        let ratio = rounds("jupiter")? / rounds("balance")?.max(1e-9);
+        outcome.row(format!("{what} load: JUPITER over BS"), ratio);
+        ratios.push(ratio);
+    }
+    outcome.shape("no worse than BS while the load turns", ratios[1] > 0.97);
+    outcome.shape("better than BS while it is steady", ratios[0] > 1.0);
+    Ok(outcome)
+}

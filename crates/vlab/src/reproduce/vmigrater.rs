@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! vMigrater beside vanilla KVM, vSlicer and xBalloon (13.1): Fig 8, 9, 10, tables 2
+//! and 3.
+//!
+//! 12 pCPUs, VMs of 12 vCPUs, one task per vCPU that computes, and the I/O tasks of
+//! an application (`profiles.toml`). vCPU n of each VM is on pCPU n.
+
+use sim::device::SsdSettings;
+use sim::guest::DaemonCosts;
+use sim::guest::KernelSettings;
+use sim::guest::MigraterSettings;
+use sim::hypervisor::CfsSettings;
+use sim::ids::DeviceId;
+use sim::machine::Costs;
+use sim::program::ReaderSettings;
+use units::Ns;
+use units::Permille;
+
+use super::did::Run;
+use super::mix::Daemon;
+use super::mix::Dev;
+use super::mix::Effort;
+use super::mix::Mix;
+use super::mix::Pins;
+use super::mix::Task;
+use super::mix::Vm;
+use super::mix::Work;
+use super::mix::run;
+use super::outcome::Outcome;
+use super::parameters::Parameters;
+use super::tuning::Tuning;
+use crate::sim::profile;
+use crate::sim::profile::Profile;
+
+/// The four systems, with the host policy under which each runs.
+pub(super) const ARMS: [(&str, &str); 4] = [
+    ("vanilla", "cfs"),
+    ("vMigrater", "cfs"),
+    ("vSlicer", "vslicer"),
+    ("xBalloon", "cfs"),
+];
+pub(super) const VCPUS: u32 = 12;
+/// 13.1; CFS makes slices shorter where more share (C8).
+pub(super) const SLICE: Ns = Ns::from_ms(11);
+const MICRO: [&str; 3] = ["seq-read", "random-read", "bursty-read"];
+pub(super) const APPS: [&str; 7] = [
+    "hdfs",
+    "leveldb",
+    "hbase",
+    "mongodb",
+    "postmark",
+    "mediatomb",
+    "nginx",
+];
+/// T_ns of each: N_min of table 3 times 11 ms (2.5, DERIVED), s.
+const SOLO_S: [f64; 7] = [35.0, 22.0, 35.0, 15.0, 53.0, 20.0, 45.0];
+
+/// A host of 13.1.
+pub(super) fn host(p: &Parameters, pcpus: u32, vms: Vec<Vm>, device: Dev) -> anyhow::Result<Mix> {
+    Ok(Mix {
+        pcpus,
+        smt: None,
+        costs: Costs {
+            vcpu_switch: p.us("kvm.switch_us")?,
+            vcpu_cache: p.us("kvm.cache_us")?,
+            ..Costs::default()
+        },
+        devices: vec![device],
+        driver: None,
+        vms,
+        slice: SLICE,
+        tuning: Tuning {
+            min_slice: Some(p.us("kvm.min_slice_us")?),
+            ..Tuning::default()
+        },
+    })
+}
+
+pub(super) fn ssd(p: &Parameters) -> anyhow::Result<Dev> {
+    Ok(Dev::Ssd(SsdSettings {
+        latency: p.us("ssd.latency_us")?,
+        spread_permille: 300,
+        channels: 16,
+        rate: p.whole("ssd.mb_per_s")? * 1_000_000,
+    }))
+}
+
+pub(super) fn kernel(p: &Parameters, vcpus: u32, migration: Ns) -> anyhow::Result<KernelSettings> {
+    Ok(KernelSettings {
+        migration_delay: migration,
+        steal_accounted: p.get("guest.steal_accounted")? != 0.0,
+        ..KernelSettings::scaled(vcpus)
+    })
+}
+
+/// The system of an arm in one guest. `demand`: CPU that an I/O task would use.
+pub(super) fn daemon(
+    p: &Parameters,
+    arm: &str,
+    demand_permille: u32,
+    vms: u64,
+) -> anyhow::Result<Daemon> {
+    // As CFS cuts them (C8).
+    let cfs = CfsSettings::with_slice(SLICE);
+    let slice = (cfs.latency / vms.max(1)).max(p.us("kvm.min_slice_us")?);
+    let threshold = Permille::new(p.whole("vmigrater.io_permille")? as u16);
+    let mut settings = MigraterSettings::published();
+    settings.iobound.enter = threshold;
+    settings.iobound.leave = threshold;
+    settings.placement.soon_active = p.get("vmigrater.soon_active")? != 0.0;
+    Ok(match arm {
+        "vMigrater" => Daemon::Vmigrater(Box::new(MigraterSettings {
+            costs: DaemonCosts {
+                bell: Ns::from_us(50),
+                timer: Ns::from_us(30),
+                react: Ns::from_us(50),
+                think: Ns::from_us(20),
+                beat: Ns::from_us(5),
+            },
+            ..settings
+        })),
+        "xBalloon" => Daemon::Xballoon(demand_permille, slice, slice * vms.saturating_sub(1)),
+        _ => Daemon::None,
+    })
+}
+
+/// The I/O of an application: the n-th task's.
+fn reader(p: &Parameters, profile: &Profile, n: u32) -> anyhow::Result<ReaderSettings> {
+    profile.reader(DeviceId(0), n, p.us("guest.submit_us")?)
+}
+
+/// A task's CPU time per request against its whole time, in thousandths.
+fn demand(p: &Parameters, reader: &ReaderSettings) -> anyhow::Result<u32> {
+    let cpu = reader.submit + reader.process;
+    let all = cpu + p.us("ssd.latency_us")?;
+    Ok((cpu.as_ns() * 1000 / all.as_ns().max(1)) as u32)
+}
+
+/// A VM that runs an application beside compute.
+pub(super) fn app_vm(
+    p: &Parameters,
+    name: &str,
+    arm: &str,
+    vms: u64,
+    compute: bool,
+) -> anyhow::Result<Vm> {
+    let profile = profile::named(name)?;
+    let mut tasks: Vec<Task> = Vec::new();
+    if compute {
+        tasks.extend((0..VCPUS).map(|v| Task::pinned(v, Work::Compute)));
+    }
+    let count = p.whole("app.io_tasks")? as u32;
+    for n in 0..count {
+        let work = Work::Io(reader(p, &profile, n)?);
+        tasks.push(Task::on(n * VCPUS / count.max(1), work));
+    }
+    let mut vm = Vm::new(VCPUS, tasks);
+    vm.pins = Pins::OneToOne;
+    vm.kernel = kernel(p, VCPUS, profile.migration()?)?;
+    vm.daemon = daemon(p, arm, demand(p, &reader(p, &profile, 0)?)?, vms)?;
+    Ok(vm)
+}
+
+/// `vms` VMs that all run the same application.
+pub(super) fn same(
+    p: &Parameters,
+    name: &str,
+    arm: (&str, &str),
+    vms: usize,
+    effort: Effort,
+) -> anyhow::Result<Run> {
+    let vm = app_vm(p, name, arm.0, vms as u64, true)?;
+    run(&host(p, VCPUS, vec![vm; vms], ssd(p)?)?, arm.1, effort)
+}
+
+/// Throughput of all VMs, by arm in the order of [`ARMS`].
+fn rates(p: &Parameters, name: &str, vms: usize, effort: Effort) -> anyhow::Result<[f64; 4]> {
+    let mut rates = [0.0; 4];
+    for (rate, arm) in rates.iter_mut().zip(ARMS) {
+        *rate = same(p, name, arm, vms, effort)?.sum(|d| d.bytes);
+    }
+    Ok(rates)
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / f64::max(values.len() as f64, 1.0)
+}
+
+/// Rows of Fig 8 and 9: each load against no sharing, and means of ratios.
+fn throughput(
+    p: &Parameters,
+    loads: &[&str],
+    effort: Effort,
+) -> anyhow::Result<(Outcome, Vec<[f64; 3]>)> {
+    let mut outcome = Outcome::default();
+    let mut by_vms = Vec::new();
+    let mut solo = Vec::new();
+    for name in loads {
+        solo.push(same(p, name, ARMS[0], 1, effort)?.sum(|d| d.bytes));
+    }
+    for vms in [2, 4, 8] {
+        let mut gains: [Vec<f64>; 3] = Default::default();
+        for (name, solo) in loads.iter().zip(&solo) {
+            let rates = rates(p, name, vms, effort)?;
+            for (arm, rate) in ARMS.iter().zip(rates) {
+                outcome.row(format!("{name}/{vms} VMs/{}", arm.0), rate / solo);
+            }
+            for (gains, other) in gains.iter_mut().zip([rates[0], rates[2], rates[3]]) {
+                gains.push(rates[1] / other.max(1.0));
+            }
+        }
+        let means = [0, 1, 2].map(|n| mean(&gains[n]));
+        for (other, gain) in ["vanilla", "vSlicer", "xBalloon"].iter().zip(means) {
+            outcome.row(format!("mean/{vms} VMs/vMigrater over {other}"), gain);
+        }
+        by_vms.push(means);
+    }
+    let grows = by_vms.windows(2).all(|pair| pair[0][0] < pair[1][0]);
+    outcome.shape("the gain over vanilla grows with the number of VMs", grows);
+    Ok((outcome, by_vms))
+}
+
+pub(super) fn fig8(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
+    Ok(throughput(p, &MICRO, effort)?.0)
+}
+
+pub(super) fn fig9(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
+    let (mut outcome, by_vms) = throughput(p, &APPS, effort)?;
+    let rows = outcome.rows.clone();
+    let value = |name: &str| rows.iter().find(|(row, _)| row == name).map(|r| r.1);
+    let gain = |app: &str, vms: u32| {
+        let of = |arm: &str| value(&format!("{app}/{vms} VMs/{arm}"));
+        of("vMigrater")
+            .zip(of("vanilla"))
+            .map_or(0.0, |(a, b)| a / b)
+    };
+    for vms in [2, 8] {
+        let least = APPS
+            .iter()
+            .all(|app| *app == "mediatomb" || gain(app, vms) > gain("mediatomb", vms));
+        outcome.shape(&format!("{vms} VMs: MediaTomb gains least"), least);
+    }
+    let close = by_vms[0][2] < by_vms[2][2];
+    outcome.shape("xBalloon is closest with 2 VMs", close);
+    Ok(outcome)
+}
+
+/// One VM with vMigrater; NPB IS, threads that meet, in the others.
+pub(super) fn fig10(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
+    let mut outcome = Outcome::default();
+    let mut gains = Vec::new();
+    for vms in [2usize, 4, 8] {
+        let mut ratios = Vec::new();
+        for name in ["hdfs", "leveldb"] {
+            let mut rates = [0.0; 2];
+            for (rate, arm) in rates.iter_mut().zip(&ARMS) {
+                let is = Work::Parallel {
+                    length: Ns::from_ms(5),
+                    spread: 100,
+                    spin: Ns::from_ms(100),
+                };
+                let mut other = Vm::new(VCPUS, (0..VCPUS).map(|v| Task::pinned(v, is)).collect());
+                other.pins = Pins::OneToOne;
+                let mut all = vec![app_vm(p, name, arm.0, vms as u64, true)?];
+                all.extend(vec![other; vms - 1]);
+                let did = run(&host(p, VCPUS, all, ssd(p)?)?, arm.1, effort)?;
+                *rate = did.vms[0].bytes;
+            }
+            outcome.row(format!("{name}/{vms} VMs"), rates[1] / rates[0].max(1.0));
+            ratios.push(rates[1] / rates[0].max(1.0));
+        }
+        outcome.row(format!("mean/{vms} VMs"), mean(&ratios));
+        gains.push(mean(&ratios));
+    }
+    let grows = gains[0] < gains[1] && gains[1] < gains[2];
+    outcome.shape("the gain grows with the number of VMs", grows);
+    Ok(outcome)
+}
+
+/// Inactivity over the job that takes T_ns alone.
+pub(super) fn table2(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
+    let mut outcome = Outcome::default();
+    let mut ours = true;
+    let mut all = Vec::new();
+    for (name, solo_s) in APPS.iter().zip(SOLO_S) {
+        let solo = same(p, name, ARMS[0], 1, effort)?.vms[0].bytes;
+        let mut seconds = [0.0; 4];
+        for (seconds, arm) in seconds.iter_mut().zip(ARMS) {
+            let did = same(p, name, arm, 4, effort)?.vms[0];
+            *seconds = did.inactive * solo_s * solo / did.bytes.max(1.0);
+            outcome.row(format!("{name}/{}", arm.0), *seconds);
+        }
+        outcome.row(format!("{name}/ratio"), seconds[0] / seconds[1].max(1e-3));
+        ours &= seconds[1] < seconds[0].min(seconds[2]).min(seconds[3]);
+        all.push((*name, seconds));
+    }
+    outcome.shape("vMigrater is least inactive for every application", ours);
+    let of = |name: &str| {
+        all.iter()
+            .find(|(n, _)| *n == name)
+            .map_or([0.0; 4], |r| r.1)
+    };
+    let nginx = of("nginx");
+    outcome.shape("Nginx: vSlicer above vanilla", nginx[2] > nginx[0]);
+    for name in ["mongodb", "mediatomb"] {
+        let seconds = of(name);
+        outcome.shape(
+            &format!("{name}: xBalloon above vanilla"),
+            seconds[3] > seconds[0],
+        );
+    }
+    Ok(outcome)
+}
+
+pub(super) fn table3(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
+    let mut outcome = Outcome::default();
+    for (name, solo_s) in APPS.iter().zip(SOLO_S) {
+        let solo = same(p, name, ARMS[0], 1, effort)?.vms[0].bytes;
+        let vanilla = same(p, name, ARMS[0], 2, effort)?.vms[0].bytes;
+        let did = same(p, name, ARMS[1], 2, effort)?.vms[0];
+        let moves = did.moves * solo_s * solo / did.bytes.max(1.0);
+        let least = solo_s / SLICE.as_secs_f64();
+        outcome.row(format!("{name}/N_migrate"), moves);
+        outcome.row(format!("{name}/N_min"), least);
+        outcome.row(format!("{name}/P"), moves / least);
+        outcome.row(format!("{name}/speedup"), did.bytes / vanilla.max(1.0));
+    }
+    Ok(outcome)
+}

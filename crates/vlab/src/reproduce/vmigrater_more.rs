@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! 13.1's other figures: 2, 11 to 15.
+
+use sim::device::Elevator;
+use sim::device::HddSettings;
+use sim::ids::DeviceId;
+use sim::machine::NORMAL_WEIGHT;
+use sim::program::ReaderSettings;
+use units::Ns;
+
+use super::mix::Dev;
+use super::mix::Effort;
+use super::mix::Pins;
+use super::mix::Task;
+use super::mix::Vm;
+use super::mix::Work;
+use super::mix::run;
+use super::mix::series;
+use super::outcome::Outcome;
+use super::parameters::Parameters;
+use super::vmigrater::APPS;
+use super::vmigrater::ARMS;
+use super::vmigrater::VCPUS;
+use super::vmigrater::app_vm;
+use super::vmigrater::daemon;
+use super::vmigrater::host;
+use super::vmigrater::kernel;
+use super::vmigrater::same;
+use super::vmigrater::ssd;
+
+/// The disk of Fig 2 and 15: CFQ with its 8 ms (C15).
+fn hdd(p: &Parameters) -> anyhow::Result<Dev> {
+    Ok(Dev::Hdd(HddSettings {
+        seek: p.us("hdd.seek_us")?,
+        rate: p.whole("hdd.mb_per_s")? * 1_000_000,
+        elevator: Elevator::Cfq {
+            wait: Ns::from_ms(8),
+            slice: p.us("hdd.cfq_slice_us")?,
+        },
+    }))
+}
+
+/// A sequential reader of a disk, each in a region of its own.
+fn sequential(p: &Parameters, n: u64) -> anyhow::Result<Work> {
+    Ok(Work::Io(ReaderSettings {
+        device: DeviceId(0),
+        depth: 1,
+        bytes: (p.get("hdd.read_kib")? * 1024.0) as u32,
+        start: n << 34,
+        span: 1 << 33,
+        sequential: true,
+        submit: p.us("guest.submit_us")?,
+        process: p.us("guest.submit_us")?,
+        process_spread: 200,
+        write: false,
+        phases: None,
+    }))
+}
+
+/// A VM of `vcpus` that computes on all of them and has these I/O tasks.
+fn busy_vm(p: &Parameters, vcpus: u32, io: &[Work]) -> anyhow::Result<Vm> {
+    let mut tasks: Vec<Task> = (0..vcpus).map(|v| Task::pinned(v, Work::Compute)).collect();
+    for (n, work) in io.iter().enumerate() {
+        tasks.push(Task::on(n as u32 % vcpus, *work));
+    }
+    let mut vm = Vm::new(vcpus, tasks);
+    vm.pins = Pins::OneToOne;
+    vm.kernel = kernel(p, vcpus, p.us("micro.migration_us")?)?;
+    Ok(vm)
+}
+
+/// 4-core host, VMs of 4 vCPUs.
+pub(super) fn fig2(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
+    let mut outcome = Outcome::default();
+    let (first, second) = (sequential(p, 0)?, sequential(p, 1)?);
+    let bytes = |vms: Vec<Vm>| -> anyhow::Result<Vec<f64>> {
+        let did = run(&host(p, 4, vms, hdd(p)?)?, "cfs", effort)?;
+        Ok(did.vms.iter().map(|d| d.bytes).collect())
+    };
+    let total = |bytes: &[f64]| bytes.iter().sum::<f64>();
+    let none = busy_vm(p, 4, &[])?;
+    let solo = total(&bytes(vec![busy_vm(p, 4, &[first])?])?);
+    let shared = bytes(vec![busy_vm(p, 4, &[first])?, none.clone()])?;
+    let drop = |now: f64, before: f64| (1.0 - now / before.max(1.0)) * 100.0;
+    outcome.row("a: throughput drop, %", drop(total(&shared), solo));
+    let solo_two = total(&bytes(vec![busy_vm(p, 4, &[first, second])?])?);
+    let two = bytes(vec![busy_vm(p, 4, &[first])?, busy_vm(p, 4, &[second])?])?;
+    outcome.row("b: total throughput drop, %", drop(total(&two), solo_two));
+    let mut unequal = [busy_vm(p, 4, &[first])?, busy_vm(p, 4, &[second])?];
+    unequal[0].weight = NORMAL_WEIGHT / 4;
+    let shares = bytes(unequal.to_vec())?;
+    outcome.row("c: VM2 over VM1", shares[1] / shares[0].max(1.0));
+    let bare = run(
+        &host(p, 4, vec![busy_vm(p, 4, &[first])?], hdd(p)?)?,
+        "fixed",
+        effort,
+    )?;
+    let same = (bare.vms[0].bytes / solo.max(1.0) - 1.0).abs() < 0.05;
+    outcome.shape("a: no sharing is about as bare metal", same);
+    let more = drop(total(&two), solo_two) > 50.0;
+    outcome.shape("b: more is lost than the CPU share", more);
+    Ok(outcome)
+}
+
+pub(super) fn fig11(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
+    let mut outcome = Outcome::default();
+    let mut ratios = Vec::new();
+    for name in APPS {
+        let mut ms = [0.0; 4];
+        for (ms, arm) in ms.iter_mut().zip(ARMS) {
+            *ms = same(p, name, arm, 2, effort)?.vms[0].latency_ms;
+            outcome.row(format!("{name}/{}, ms", arm.0), *ms);
+        }
+        ratios.push(ms[1] / ms[3].max(1e-6));
+    }
+    let mean = ratios.iter().sum::<f64>() / ratios.len() as f64;
+    let equal = (0.75..1.33).contains(&mean);
+    outcome.shape("vMigrater and xBalloon about equal", equal);
+    Ok(outcome)
+}
+
+/// What compute beside I/O loses; the number of VMs is not stated: 2.
+pub(super) fn fig12(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
+    let mut outcome = Outcome::default();
+    let mut kept = [0.0; 4];
+    for (kept, arm) in kept.iter_mut().zip(ARMS) {
+        *kept = same(p, "hdfs", arm, 2, effort)?.sum(|d| d.compute);
+    }
+    for (n, arm) in ARMS.iter().enumerate().skip(1) {
+        outcome.row(
+            format!("{}: compute against vanilla", arm.0),
+            kept[n] / kept[0],
+        );
+    }
+    outcome.shape("xBalloon costs more than vSlicer", kept[3] < kept[2]);
+    outcome.shape("vSlicer costs more than vMigrater", kept[2] < kept[1]);
+    outcome.shape("vMigrater costs about nothing", kept[1] > kept[0] * 0.95);
+    Ok(outcome)
+}
+
+/// A client that uses a fifth of a CPU if nothing is in its way.
+fn client(p: &Parameters, n: u64) -> anyhow::Result<Work> {
+    let latency = p.us("ssd.latency_us")?;
+    let submit = p.us("guest.submit_us")?;
+    Ok(Work::Io(ReaderSettings {
+        device: DeviceId(0),
+        depth: 1,
+        bytes: (p.get("client.read_kib")? * 1024.0) as u32,
+        start: n << 30,
+        span: 1 << 30,
+        sequential: true,
+        submit,
+        // cpu / (cpu + latency) = 1/5.
+        process: latency / 4 - submit,
+        process_spread: 200,
+        write: false,
+        phases: None,
+    }))
+}
+
+/// Two VMs of 2 vCPUs on 2 pCPUs, with clients in each.
+fn served(p: &Parameters, arm: &str, clients: &[(Ns, u32)]) -> anyhow::Result<super::mix::Mix> {
+    let mut tasks = Vec::new();
+    for (at, count) in clients {
+        for _ in 0..*count {
+            let n = tasks.len() as u32;
+            let mut task = Task::on(n % 2, client(p, u64::from(n))?);
+            task.at = *at;
+            tasks.push(task);
+        }
+    }
+    let mut vm = Vm::new(2, tasks);
+    vm.pins = Pins::OneToOne;
+    vm.kernel = kernel(p, 2, p.us("client.migration_us")?)?;
+    vm.daemon = daemon(p, arm, 200, 2)?;
+    host(p, 2, vec![vm; 2], ssd(p)?)
+}
+
+pub(super) fn fig13(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
+    let mut outcome = Outcome::default();
+    let mut all = Vec::new();
+    for clients in [4, 8, 12, 16, 20, 24, 32, 40] {
+        let mut rates = [0.0; 4];
+        for (rate, arm) in rates.iter_mut().zip(ARMS) {
+            let mix = served(p, arm.0, &[(Ns::ZERO, clients / 2)])?;
+            *rate = run(&mix, arm.1, effort)?.sum(|d| d.bytes) / 1e6;
+            outcome.row(format!("{clients} clients/{}, MB/s", arm.0), *rate);
+        }
+        all.push((clients, rates));
+    }
+    let within = |a: f64, b: f64, part: f64| (a / b.max(1e-9) - 1.0).abs() < part;
+    let few = all.iter().filter(|(clients, _)| *clients < 10);
+    let equal = few
+        .clone()
+        .all(|(_, r)| within(r[2], r[1], 0.1) && within(r[3], r[1], 0.1));
+    outcome.shape("below 10 clients all are equal", equal);
+    let at = |clients| {
+        all.iter()
+            .find(|(n, _)| *n == clients)
+            .map_or([0.0; 4], |a| a.1)
+    };
+    let twenty = at(20);
+    outcome.shape(
+        "20 clients: xBalloon about vMigrater",
+        within(twenty[3], twenty[1], 0.15),
+    );
+    let forty = at(40);
+    let ahead = forty[1] > 1.2 * forty[2].max(forty[3]);
+    outcome.shape("40 clients: vMigrater far ahead", ahead);
+    Ok(outcome)
+}
+
+/// 8 clients in all, more at 4, 8 and 11 s.
+pub(super) fn fig14(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
+    let mut outcome = Outcome::default();
+    let begin = effort.warmup;
+    let later = |s: u64| begin + Ns::from_secs(s);
+    let clients = [(Ns::ZERO, 4), (later(4), 2), (later(8), 4), (later(11), 8)];
+    let mix = served(p, "vMigrater", &clients)?;
+    let effort = Effort {
+        window: Ns::from_secs(14),
+        ..effort
+    };
+    let rates = series(&mix, "cfs", effort, Ns::from_ms(250))?;
+    let mb = |from: usize, to: usize| {
+        rates[from..to].iter().sum::<f64>() / f64::max((to - from) as f64, 1.0) / 1e6
+    };
+    outcome.row("before the last step, MB/s", mb(40, 44));
+    outcome.row("plateau at the end, MB/s", mb(50, 56));
+    let dip = |s: usize| {
+        rates[s * 4..s * 4 + 4]
+            .iter()
+            .copied()
+            .fold(f64::MAX, f64::min)
+            / 1e6
+    };
+    for s in [4, 8, 11] {
+        outcome.row(format!("least in the second after {s} s, MB/s"), dip(s));
+    }
+    let dips = [4, 8, 11]
+        .iter()
+        .any(|s| dip(*s) < 0.9 * mb(s * 4 - 4, s * 4));
+    outcome.shape("a dip after a step", dips);
+    outcome.shape("then back to the plateau", mb(50, 56) > 0.9 * mb(40, 44));
+    Ok(outcome)
+}
+
+/// HDD with CFQ, two VMs with unequal CPU shares, equal I/O priority.
+pub(super) fn fig15(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
+    let mut outcome = Outcome::default();
+    let mut fair = true;
+    let mut follows = true;
+    for (first, second) in [(90, 10), (80, 20), (70, 30), (60, 40)] {
+        let mut ratios = [0.0; 2];
+        for (ratio, arm) in ratios.iter_mut().zip(ARMS) {
+            let mut vms = Vec::new();
+            for (n, share) in [(0, first), (1, second)] {
+                let mut vm = app_vm(p, "hdfs", arm.0, 2, true)?;
+                // Each VM's reader has its own region of the disk.
+                vm.tasks.retain(|task| matches!(task.work, Work::Compute));
+                vm.tasks.push(Task::on(0, sequential(p, n)?));
+                vm.weight = NORMAL_WEIGHT * share / 50;
+                vms.push(vm);
+            }
+            let did = run(&host(p, VCPUS, vms, hdd(p)?)?, arm.1, effort)?;
+            *ratio = did.vms[0].bytes / did.vms[1].bytes.max(1.0);
+            outcome.row(format!("{first}/{second}: VM1 over VM2, {}", arm.0), *ratio);
+        }
+        follows &= ratios[0] > 1.1;
+        fair &= (0.85..1.18).contains(&ratios[1]);
+    }
+    outcome.shape("vanilla follows the CPU shares", follows);
+    outcome.shape("vMigrater: both VMs about equal", fair);
+    Ok(outcome)
+}
