@@ -65,3 +65,15 @@ fn a_scenario_gives_the_same_bytes_every_time() {
     let first = json(simulate(&scenario).unwrap());
     assert_eq!(first, json(simulate(&scenario).unwrap()));
 }
+
+/// The slices of VMs that are not simulated mean nothing to a policy that chooses
+/// between vCPUs: that must not look like a result.
+#[test]
+fn phantoms_are_refused_beside_a_policy_that_chooses() {
+    let mut scenario = scenario("check-freezer.toml");
+    scenario.sim.get_or_insert_default().host = "credit1".to_owned();
+    let error = simulate(&scenario).unwrap_err().to_string();
+    for part in ["sim.others", "phantom", "credit1", "same"] {
+        assert!(error.contains(part), "{error}");
+    }
+}

@@ -83,6 +83,13 @@ pub(super) fn simulation(scenario: &Scenario, step: &Step<'_>, seed: u64) -> any
         .into());
     };
     let simulated = if spec.others == Others::Phantom {
+        // Phantoms have no vCPUs that another policy could choose between.
+        if host != "fixed" && vms > 1 {
+            return Err(Unusable(format!(
+                "sim.others is \"phantom\" and the host policy is \"{host}\": slices of VMs that are not simulated pass by under \"fixed\" only; write sim.others = \"same\" or \"compute\""
+            ))
+            .into());
+        }
         1
     } else {
         vms
