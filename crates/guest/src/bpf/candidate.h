@@ -11,6 +11,11 @@
  *   everything else    (pages that others read, network file systems, io_uring
  *                      without a disk) each timer interrupt looks whether a task
  *                      of this vCPU sleeps in iowait, one load from the run queue
+ *   the same, 6.12 on  a task that sleeps owing CPU time stays in its queue for a
+ *                      while and is not counted in nr_iowait. So sleepers that
+ *                      are still queued count as well; they may wait for anything,
+ *                      and only the detector can tell. A look in vain is
+ *                      repeated ever more seldom (sleepers_from_ns)
  *
  * Both ask for far less than the detector does (iobound.h), because a task that
  * queues behind compute for most of its time shows little of either; the price of
@@ -46,6 +51,10 @@ u64 cand_since_ns;
 u64 cand_in_flight_ns;
 u32 cand_requests;
 
+/* Sleepers in a queue are no reason before this: the last look found nothing.
+ * Written by the daemon. */
+u64 sleepers_from_ns;
+
 const volatile u64 calm_after_ns;
 
 static __always_inline void candidate_found(void)
@@ -72,9 +81,22 @@ static __always_inline void candidate_request(u64 len, u64 now)
 		candidate_found();
 }
 
+/* Is a task of this run queue asleep and still in it (delayed dequeue)? */
+static __always_inline bool has_sleeper(struct rq *rq)
+{
+	if (bpf_core_field_exists(rq->cfs.h_nr_delayed))
+		return rq->cfs.h_nr_delayed > 0;
+	if (bpf_core_field_exists(rq->cfs.h_nr_runnable) &&
+	    bpf_core_field_exists(rq->cfs.h_nr_queued))
+		return rq->cfs.h_nr_queued > rq->cfs.h_nr_runnable;
+	return false;
+}
+
 /* In the timer interrupt, with p current. */
 static __always_inline void candidate_tick(struct vcpu_slot *v, struct task_struct *p, u64 now)
 {
+	struct rq *rq;
+
 	if (armed) {
 		if (mode == MODE_ACTIVE)
 			io_bound_ns = now;
@@ -91,7 +113,9 @@ static __always_inline void candidate_tick(struct vcpu_slot *v, struct task_stru
 		candidate_found();
 		return;
 	}
-	if (p->se.cfs_rq->rq->nr_iowait.counter > 0 && ++v->iowait >= CAND_IOWAIT)
+	rq = p->se.cfs_rq->rq;
+	if ((rq->nr_iowait.counter > 0 || (now >= sleepers_from_ns && has_sleeper(rq))) &&
+	    ++v->iowait >= CAND_IOWAIT)
 		candidate_found();
 	if (++v->ticks >= CAND_TICKS) {
 		v->ticks = 0;

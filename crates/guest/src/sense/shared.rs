@@ -217,6 +217,12 @@ impl Shared {
         }
     }
 
+    /// Before this, a sleeper that is still in a run queue is no candidate.
+    pub(crate) fn no_sleepers_before(&self, from: Time) {
+        // SAFETY: see `read!`; the programs only compare it.
+        unsafe { (&raw mut (*self.0.as_ptr()).sleepers_from_ns).write_volatile(from.as_ns()) };
+    }
+
     /// Some task is I/O-bound, or may be: the next [`Bell::Calm`] is far.
     pub(crate) fn stay_armed(&self, now: Time) {
         // SAFETY: see `read!`; the programs only write and compare these.
