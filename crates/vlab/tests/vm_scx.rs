@@ -66,7 +66,9 @@ fn share(vms: &[Vcpu; 3]) -> f64 {
 
 /// How long the VM with the device waits for a pCPU, per time that it gets one.
 fn response(vms: &[Vcpu; 3]) -> Ns {
-    assert!(vms[2].io > 20, "no interrupts of the device: {:?}", vms[2]);
+    // A turn and a wait of the device each: some twenty in four seconds under `fixed`,
+    // fewer on a slow machine, and none where they are not seen.
+    assert!(vms[2].io >= 5, "no interrupts of the device: {:?}", vms[2]);
     Ns(vms[2].waited.0 / vms[2].turns.max(1))
 }
 
