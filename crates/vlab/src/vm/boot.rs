@@ -78,6 +78,10 @@ pub struct Options {
     /// Takes the vCPUs away in turn from when the script asks for it; `None`: as
     /// the host has it.
     pub sharing: Option<Sharing>,
+    /// All vCPUs in one thread of QEMU. Slower, and without the panics (`Oops: int3`)
+    /// of QEMU 7.2 when a guest patches code that another vCPU runs just then. Not
+    /// with `sharing`, which stops the threads of vCPUs.
+    pub one_thread: bool,
     /// Where the logs of a guest without a result are kept; `None` drops them.
     pub keep_logs: Option<PathBuf>,
 }
@@ -90,6 +94,7 @@ impl Default for Options {
             disks: Vec::new(),
             append: String::new(),
             sharing: None,
+            one_thread: false,
             keep_logs: None,
         }
     }

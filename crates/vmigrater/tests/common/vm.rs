@@ -137,6 +137,7 @@ fn try_run(series: &str, script: &str, machine: Machine<'_>) -> Result<Output, S
             latency_ns: 1_000_000,
         }],
         append: machine.append.to_owned(),
+        one_thread: machine.sharing.is_none(),
         sharing: machine.sharing,
         keep_logs: Some(store.root().join("logs")),
         ..Options::default()
