@@ -25,7 +25,7 @@ use vlab::vm::Output;
 use vlab::vm::Store;
 
 const DEADLINE: Duration = Duration::from_secs(400);
-const TRIES: u32 = 2;
+const TRIES: u32 = 3;
 
 /// What follows `key` and a blank at the start of a line.
 fn said<'a>(output: &'a Output, key: &str) -> &'a str {
