@@ -100,11 +100,11 @@ after hotplug
 
 # A cpuset is narrowed in flight, then widened.
 echo +cpuset >/sys/fs/cgroup/cgroup.subtree_control
-mkdir /sys/fs/cgroup/work
-echo "$r0" >/sys/fs/cgroup/work/cgroup.procs
-echo "$r1" >/sys/fs/cgroup/work/cgroup.procs
+mkdir /sys/fs/cgroup/readers
+echo "$r0" >/sys/fs/cgroup/readers/cgroup.procs
+echo "$r1" >/sys/fs/cgroup/readers/cgroup.procs
 after cpuset-joined
-echo 0 >/sys/fs/cgroup/work/cpuset.cpus
+echo 0 >/sys/fs/cgroup/readers/cpuset.cpus
 strayed=0
 end=$(($(uptime_s) + 3))
 while [ "$(uptime_s)" -lt "$end" ]; do
@@ -114,7 +114,7 @@ while [ "$(uptime_s)" -lt "$end" ]; do
 	usleep 50000
 done
 echo "cpuset strayed $strayed"
-echo 0-1 >/sys/fs/cgroup/work/cpuset.cpus
+echo 0-1 >/sys/fs/cgroup/readers/cpuset.cpus
 after cpuset
 
 # The clock jumps by an hour, forward and back.
