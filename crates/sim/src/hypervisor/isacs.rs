@@ -169,21 +169,8 @@ impl Hypervisor for Isacs {
         if self.pools.insert(vcpu.index()).is_some() {
             self.update_members();
         }
-        // The pCPU that it leaves chooses anew anyway.
-        let left = match why {
-            Why::Start | Why::Woken(_) => None,
-            Why::SliceEnd | Why::Preempted => host.vcpu(vcpu).last_pcpu,
-        };
-        if let Some(pcpu) = self.pools.idle(host, vcpu).filter(|&p| Some(p) != left) {
-            host.kick(pcpu);
-            return;
-        }
-        if let Why::Start | Why::Woken(_) = why {
-            let elsewhere = self.pools.idle_elsewhere(host, vcpu);
-            match elsewhere.filter(|_| self.settings.idle_takes) {
-                Some(pcpu) => host.kick_remote(pcpu),
-                None => self.preempt(host, vcpu),
-            }
+        if !self.pools.serve(host, vcpu, why, self.settings.idle_takes) {
+            self.preempt(host, vcpu);
         }
     }
 

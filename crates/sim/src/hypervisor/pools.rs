@@ -4,6 +4,7 @@
 use units::CpuId;
 
 use super::Host;
+use super::Why;
 use crate::ids::Vcpu;
 
 /// Which pCPU and which vCPU belongs to which run queue.
@@ -114,6 +115,36 @@ impl Pools {
             }
         }
         true
+    }
+
+    /// Finds an idle pCPU for a vCPU that has come into its queue, in another queue
+    /// if `idle_takes`. False: none, and it has woken, so it may preempt somebody.
+    pub(super) fn serve(
+        &self,
+        host: &mut Host<'_>,
+        vcpu: Vcpu,
+        why: Why,
+        idle_takes: bool,
+    ) -> bool {
+        // The pCPU that it leaves chooses anew anyway.
+        let left = match why {
+            Why::Start | Why::Woken(_) => None,
+            Why::SliceEnd | Why::Preempted => host.vcpu(vcpu).last_pcpu,
+        };
+        if let Some(pcpu) = self.idle(host, vcpu).filter(|&p| Some(p) != left) {
+            host.kick(pcpu);
+            return true;
+        }
+        let (Why::Start | Why::Woken(_)) = why else {
+            return true;
+        };
+        match self.idle_elsewhere(host, vcpu).filter(|_| idle_takes) {
+            Some(pcpu) => {
+                host.kick_remote(pcpu);
+                true
+            }
+            None => false,
+        }
     }
 
     /// An idle pCPU of the vCPU's queue, the one where it ran last if possible.
