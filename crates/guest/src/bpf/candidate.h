@@ -8,22 +8,26 @@
  * looks for candidates costs nothing where there is no I/O:
  *
  *   block requests     time in flight of a thread's own requests
- *   everything else    (pages that others read, network file systems, io_uring
- *                      without a disk) each timer interrupt looks whether a task
- *                      of this vCPU sleeps in iowait, one load from the run queue
- *   the same, 6.12 on  a task that sleeps owing CPU time stays in its queue for a
- *                      while and is not counted in nr_iowait. So sleepers that
- *                      are still queued count as well; they may wait for anything,
- *                      and only the detector can tell. A look in vain is
- *                      repeated ever more seldom (sleepers_from_ns)
+ *   rings              how often a thread starts to wait for an io_uring, whatever it
+ *                      waits for: not all of them have a disk behind them
+ *   everything else    (pages of network file systems) each timer interrupt looks
+ *                      whether a task of this vCPU sleeps in iowait, one load from the
+ *                      run queue
  *
- * Both ask for far less than the detector does (iobound.h), because a task that
- * queues behind compute for most of its time shows little of either; the price of
+ * All ask for far less than the detector does (iobound.h), because a task that
+ * queues behind compute for most of its time shows little of any; the price of
  * asking too little is only that the detector is attached for nothing.
  *
- * Limits: the second is blind on a vCPU that is idle whenever its task waits, for
- * its ticks are off then. Nothing is lost there: an idle vCPU serves its task at
- * once. Where the run queue cannot be reached, the first look says yes.
+ * Limits of the third: a wait of 100 us behind compute is met by one tick in sixty,
+ * and since 6.12 who sleeps owing CPU time stays in its queue for a while and is not
+ * counted: only waits of a millisecond and more are found. It is blind on a vCPU that
+ * is idle whenever its task waits, for its ticks are off then; nothing is lost there,
+ * an idle vCPU serves its task at once. Where the run queue cannot be reached, the
+ * first look says yes.
+ *
+ * Rejected: to count the sleepers that are still queued as well. They wait for
+ * anything, and no machine is without: after a second there was always a candidate.
+ * fentry at io_schedule, exact, is not for all: hardened kernels refuse it.
  */
 #pragma once
 
@@ -32,6 +36,10 @@
 #define CAND_WINDOW_NS 250000000ull
 #define CAND_IN_FLIGHT_NS 10000000ull
 #define CAND_REQUESTS 4
+/* 16 waits in a second. With 8 VMs per pCPU and a request per slice of compute
+ * (4 ms), which is the least that a task gets, there are thirty. */
+#define CAND_WAIT_WINDOW_NS 1000000000ull
+#define CAND_WAITS 16
 /* 8 of 64 ticks in iowait: an eighth of a quarter of a second at 250 Hz, longer
  * than a commit of a journal, and less than any task that lives on such waits. */
 #define CAND_TICKS 64
@@ -45,17 +53,22 @@ u32 calm_rung; /* BELL_CALM is */
 /* Last time that a task was known to be I/O-bound, or that the daemon attached
  * the detector; racy on purpose. */
 u64 io_bound_ns;
-/* The window of requests; sums of two vCPUs may lose an addend, which the next
- * request makes up for. */
+/* The windows; sums of two vCPUs may lose an addend, which the next request makes
+ * up for. */
 u64 cand_since_ns;
 u64 cand_in_flight_ns;
 u32 cand_requests;
-
-/* Sleepers in a queue are no reason before this: the last look found nothing.
- * Written by the daemon. */
-u64 sleepers_from_ns;
+u64 cand_waits_since_ns;
+u32 cand_waits;
 
 const volatile u64 calm_after_ns;
+const volatile u32 own_tgid; /* the daemon: never I/O-bound to itself */
+
+/* May this thread be I/O-bound to us? */
+static __always_inline bool is_subject(struct task_struct *p)
+{
+	return !(p->flags & PF_KTHREAD) && (u32)p->tgid != own_tgid;
+}
 
 static __always_inline void candidate_found(void)
 {
@@ -81,23 +94,31 @@ static __always_inline void candidate_request(u64 len, u64 now)
 		candidate_found();
 }
 
-/* Is a task of this run queue asleep and still in it (delayed dequeue)? */
-static __always_inline bool has_sleeper(struct rq *rq)
+/* The current thread is about to wait for a completion of its ring. */
+static __always_inline void candidate_wait(void)
 {
-	if (bpf_core_field_exists(rq->cfs.h_nr_delayed))
-		return rq->cfs.h_nr_delayed > 0;
-	if (bpf_core_field_exists(rq->cfs.h_nr_runnable) &&
-	    bpf_core_field_exists(rq->cfs.h_nr_queued))
-		return rq->cfs.h_nr_queued > rq->cfs.h_nr_runnable;
-	return false;
+	struct task_struct *p;
+	u64 now;
+
+	if (armed || mode == MODE_ASLEEP)
+		return;
+	p = (struct task_struct *)bpf_get_current_task_btf();
+	if (!is_subject(p))
+		return;
+	now = bpf_ktime_get_ns();
+	if (now - cand_waits_since_ns > CAND_WAIT_WINDOW_NS) {
+		cand_waits_since_ns = now;
+		cand_waits = 0;
+	}
+	if (++cand_waits >= CAND_WAITS)
+		candidate_found();
 }
 
 /* In the timer interrupt, with p current. */
 static __always_inline void candidate_tick(struct vcpu_slot *v, struct task_struct *p, u64 now)
 {
-	struct rq *rq;
-
 	if (armed) {
+		v->ticks = v->iowait = 0;
 		if (mode == MODE_ACTIVE)
 			io_bound_ns = now;
 		else if (!calm_rung && now > io_bound_ns && now - io_bound_ns > calm_after_ns) {
@@ -113,12 +134,8 @@ static __always_inline void candidate_tick(struct vcpu_slot *v, struct task_stru
 		candidate_found();
 		return;
 	}
-	rq = p->se.cfs_rq->rq;
-	if ((rq->nr_iowait.counter > 0 || (now >= sleepers_from_ns && has_sleeper(rq))) &&
-	    ++v->iowait >= CAND_IOWAIT)
+	if (p->se.cfs_rq->rq->nr_iowait.counter > 0 && ++v->iowait >= CAND_IOWAIT)
 		candidate_found();
-	if (++v->ticks >= CAND_TICKS) {
-		v->ticks = 0;
-		v->iowait = 0;
-	}
+	if (++v->ticks >= CAND_TICKS)
+		v->ticks = v->iowait = 0;
 }

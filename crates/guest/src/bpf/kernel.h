@@ -67,14 +67,10 @@ struct rq;
 
 struct cfs_rq {
 	struct rq *rq;
-	unsigned int h_nr_delayed;  /* 6.12 */
-	unsigned int h_nr_queued;   /* since 6.13 */
-	unsigned int h_nr_runnable; /* since 6.13 */
 };
 
 struct rq {
 	atomic_t nr_iowait;
-	struct cfs_rq cfs;
 };
 
 struct sched_entity {

@@ -9,8 +9,8 @@
  * vcpu.h: slices and gaps; task.h: I/O-bound tasks; path.h: where completions
  * arrive; candidate.h: is there anything for the detector to do.
  *
- * Two groups (docs/decisions/0008). Those at the timer interrupt, at block requests
- * and at the birth and death of a thread are attached for good: who does no I/O
+ * Two groups (docs/decisions/0008). Those at the timer interrupt, at block requests, at
+ * the start of a wait for I/O and at the birth and death of a thread are attached for good: who does no I/O
  * does not meet them. Those that every context switch and every wake-up would pay
  * for (on_switch, on_waking, on_wakeup) are attached while they are wanted.
  */
@@ -269,6 +269,13 @@ VERIFIED_ONCE u32 device_of(u32 dev)
 			return i;
 	}
 	return MAX_DEVICES;
+}
+
+SEC("tp_btf/io_uring_cqring_wait")
+int BPF_PROG(on_cqring_wait)
+{
+	candidate_wait();
+	return 0;
 }
 
 SEC("tp_btf/block_bio_queue")

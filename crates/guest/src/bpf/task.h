@@ -80,7 +80,6 @@ const volatile u64 idle_ns;
 const volatile u32 enter_permille;
 const volatile u32 leave_permille;
 const volatile u32 leave_windows;
-const volatile u32 own_tgid; /* the daemon: never I/O-bound to itself */
 
 /* Raised by the daemon each time it wakes: what was summed before it fell asleep
  * has a hole in it and starts anew. */
@@ -353,7 +352,7 @@ static __always_inline struct task_io *task_io_make(struct task_struct *p, u32 a
 
 	if (t)
 		return t;
-	if ((p->flags & PF_KTHREAD) || (u32)p->tgid == own_tgid)
+	if (!is_subject(p))
 		return NULL;
 	t = bpf_task_storage_get(&task_io, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!t)

@@ -59,7 +59,6 @@ fn try_run(core: &Arc<Core>) -> Result<(), SenseError> {
     let mut steal = stolen();
     let mut swept = Instant::now();
     let mut programs = Programs::default();
-    let mut looks = Looks::default();
     while !core.stopping() {
         let asleep = core.sense.shared().mode() == Mode::Asleep;
         let active = core.sense.shared().mode() == Mode::Active;
@@ -100,7 +99,7 @@ fn try_run(core: &Arc<Core>) -> Result<(), SenseError> {
                 Some(Bell::Shared) => wake(core)?,
                 Some(Bell::Quiet) => sleep(core),
                 Some(Bell::Io) => arm(core)?,
-                Some(Bell::Calm) => looks.ended(core, disarm(core)),
+                Some(Bell::Calm) => disarm(core),
                 _ => {}
             }
         }
@@ -160,52 +159,18 @@ fn arm(core: &Core) -> Result<(), SenseError> {
 }
 
 /// Nobody has been I/O-bound for long: context switches shall cost nothing.
-/// False if somebody was just found.
-fn disarm(core: &Core) -> bool {
+fn disarm(core: &Core) {
     let shared = core.sense.shared();
     if shared.mode() == Mode::Active {
+        // Somebody was just found.
         shared.stay_armed(now());
-        return false;
+        return;
     }
     core.sense.disarm();
     // A task that became I/O-bound in this very moment would stay so for ever; it
     // will be found again.
     let_go(core);
     tracing::info!("no task has been I/O-bound for a while: the detector is detached");
-    true
-}
-
-/// Spells for which the detector was attached.
-///
-/// Sleepers in a run queue (`bpf/candidate.h`) may wait for anything. A look that
-/// found nobody is not repeated for as long as it took, then twice that, and so on:
-/// where there is no I/O, context switches pay for a seventeenth of the time at last.
-#[derive(Default)]
-struct Looks {
-    /// Time in I/O phases when the last one ended.
-    phases: Ns,
-    /// How many in a row found nobody.
-    in_vain: u32,
-}
-
-impl Looks {
-    const MOST_DOUBLINGS: u32 = 4;
-
-    fn ended(&mut self, core: &Core, detached: bool) {
-        if !detached {
-            return;
-        }
-        let now = now();
-        let phases = core.io_phase(now);
-        if phases > self.phases {
-            self.phases = phases;
-            self.in_vain = 0;
-            return;
-        }
-        let pause = core.settings.calm_after * (1 << self.in_vain);
-        self.in_vain = (self.in_vain + 1).min(Self::MOST_DOUBLINGS);
-        core.sense.shared().no_sleepers_before(now + pause);
-    }
 }
 
 /// Steal time of the whole VM since boot, from /proc/stat; zero where it cannot

@@ -102,9 +102,11 @@ impl Sense {
             return Err(SenseError::TooManyVcpus { found: nr_vcpus });
         }
         let btf = Btf::from_vmlinux().map_err(|_| SenseError::NoBtf)?;
-        let has_tick = btf
-            .type_by_name::<Typedef<'_>>("btf_trace_local_timer_exit")
-            .is_some();
+        let has_tracepoint = |name: &str| {
+            btf.type_by_name::<Typedef<'_>>(&format!("btf_trace_{name}"))
+                .is_some()
+        };
+        let has_tick = has_tracepoint("local_timer_exit");
         let (source, pages, steal_map) = choose_source(settings, nr_vcpus, has_tick)?;
 
         let storage = Box::leak(Box::new(MaybeUninit::uninit()));
@@ -113,6 +115,9 @@ impl Sense {
             .open(storage)
             .map_err(|error| SenseError::bpf("open", error))?;
         open.progs.on_tick.set_autoload(has_tick);
+        // Without CONFIG_IO_URING nobody waits there.
+        let has_uring = has_tracepoint("io_uring_cqring_wait");
+        open.progs.on_cqring_wait.set_autoload(has_uring);
         if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
             let iobound = &settings.iobound;
             rodata.nr_vcpus = u32::try_from(nr_vcpus).unwrap_or(u32::MAX);
@@ -183,7 +188,8 @@ impl Sense {
             &progs.on_bio_queue,
         ]
         .into_iter()
-        .chain(self.has_tick.then_some(&progs.on_tick));
+        .chain([&progs.on_cqring_wait, &progs.on_tick])
+        .filter(|program| program.autoload());
         loaded.links = attach_all(links)?;
         Ok(())
     }

@@ -213,14 +213,9 @@ impl Shared {
         unsafe {
             let bss = self.0.as_ptr();
             (&raw mut (*bss).cand_since_ns).write_volatile(0);
+            (&raw mut (*bss).cand_waits_since_ns).write_volatile(0);
             (&raw mut (*bss).io_rung).write_volatile(0);
         }
-    }
-
-    /// Before this, a sleeper that is still in a run queue is no candidate.
-    pub(crate) fn no_sleepers_before(&self, from: Time) {
-        // SAFETY: see `read!`; the programs only compare it.
-        unsafe { (&raw mut (*self.0.as_ptr()).sleepers_from_ns).write_volatile(from.as_ns()) };
     }
 
     /// Some task is I/O-bound, or may be: the next [`Bell::Calm`] is far.
