@@ -98,6 +98,16 @@ impl CpuSet {
         set
     }
 
+    /// The vCPUs of `self` that are not in `other`.
+    #[must_use]
+    pub fn and_not(&self, other: &Self) -> Self {
+        let mut set = *self;
+        for (to, from) in set.0.iter_mut().zip(&other.0) {
+            *to &= !from;
+        }
+        set
+    }
+
     /// The CPUs, in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = VcpuId> + '_ {
         (0..Self::CAPACITY)

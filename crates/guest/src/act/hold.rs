@@ -43,6 +43,7 @@ pub use self::moves::MoveError;
 use super::balloon;
 use super::counters::Counter;
 use super::counters::Counters;
+use super::debt::Debt;
 use super::journal;
 use super::journal::Journal;
 use super::journal::Original;
@@ -244,6 +245,7 @@ pub struct Actor {
     journal: Arc<Journal>,
     pub(super) registry: Mutex<Registry>,
     pub(super) counters: Counters,
+    debts: Mutex<Vec<Debt>>,
     probe: Probe,
     own: [u32; 2],
 }
@@ -259,6 +261,7 @@ impl Actor {
             journal: Arc::new(journal),
             registry: Mutex::default(),
             counters: Counters::default(),
+            debts: Mutex::default(),
             probe: Probe::run().map_err(StartError::Probe)?,
             own: [std::process::id(), std::os::unix::process::parent_id()],
             settings,
@@ -296,6 +299,11 @@ impl Actor {
     /// mover that adopts may be descheduled with it.
     pub(super) fn lock(&self) -> MutexGuard<'_, Registry> {
         self.registry.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Like [`Self::lock`]: for a look into a table.
+    pub(super) fn debts(&self) -> MutexGuard<'_, Vec<Debt>> {
+        self.debts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes hold of a thread: reads its facts, refuses what must be left

@@ -152,7 +152,10 @@ impl Actor {
     fn widen(&self, parent: &Parent<'_>, child: Tid) -> Child {
         let result = widen(&self.settings.roots, parent, child);
         match result {
-            Child::Widened => self.counters.add(Counter::Widened),
+            Child::Widened => {
+                self.note_debt(child, parent.original);
+                self.counters.add(Counter::Widened);
+            }
             Child::Failed => self.counters.add(Counter::WidenFailed),
             Child::Clean | Child::Gone => {}
         }

@@ -7,6 +7,7 @@
 //! * [`lever`]: a short EEVDF slice or `SCHED_FIFO` beside a move.
 //! * [`balloon`]: threads that are held still for others (mode xballoon).
 //! * [`inherit`]: children that got a narrowed mask from their parent.
+//! * `debt`: CPUs that were offline when a thread was given back.
 //! * [`restore`]: undoing what a dead daemon has left.
 //! * [`supervise`]: the process that survives the daemon and does so at once.
 //!
@@ -15,6 +16,7 @@
 
 pub mod balloon;
 pub mod counters;
+mod debt;
 pub mod hold;
 pub mod inherit;
 pub mod journal;

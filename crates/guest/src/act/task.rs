@@ -14,6 +14,7 @@ use rustix::fs::OFlags;
 use units::CpuSet;
 use units::TaskKey;
 use units::Tid;
+use units::VcpuId;
 
 use super::sched;
 
@@ -293,6 +294,28 @@ impl Roots {
     #[must_use]
     pub fn online(&self) -> Option<CpuSet> {
         read_set(&self.sys.join("devices/system/cpu/online"))
+    }
+
+    /// Those of `cpus` that are offline, or on their way there or back. A CPU takes no
+    /// more threads some milliseconds before `online` says so (`sched_cpu_deactivate`,
+    /// kernel/sched/core.c); its hotplug state differs from that of a running CPU then.
+    #[must_use]
+    pub(crate) fn not_up(&self, cpus: &CpuSet) -> CpuSet {
+        let Some(online) = self.online() else {
+            return CpuSet::default();
+        };
+        let state = |cpu: VcpuId| {
+            let file = format!("devices/system/cpu/cpu{cpu}/hotplug/state");
+            std::fs::read_to_string(self.sys.join(file)).ok()
+        };
+        let here = u32::try_from(rustix::thread::sched_getcpu()).map(VcpuId);
+        let running = here.ok().and_then(state);
+        cpus.iter()
+            .filter(|cpu| {
+                !online.contains(*cpu)
+                    || matches!((&running, state(*cpu)), (Some(up), Some(now)) if now != *up)
+            })
+            .collect()
     }
 
     /// The CPUs that the thread's cpuset permits and that are online; `None`

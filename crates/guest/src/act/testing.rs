@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Subjects for the tests of this module.
 
+use std::path::Path;
 use std::process::Child;
 use std::process::Command;
 use std::process::Stdio;
@@ -164,9 +165,22 @@ static TURN: Mutex<()> = Mutex::new(());
 
 impl Stage {
     pub(super) fn new() -> Self {
+        Self::with(Roots::default())
+    }
+
+    /// On a machine whose `/sys` is this directory.
+    pub(super) fn with_sys(sys: &Path) -> Self {
+        Self::with(Roots {
+            sys: sys.to_owned(),
+            ..Roots::default()
+        })
+    }
+
+    fn with(roots: Roots) -> Self {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let dir = tempfile::tempdir().unwrap();
         let settings = Settings {
+            roots,
             journal: dir.path().join("journal"),
             capacity: 16,
             ..Settings::default()

@@ -31,6 +31,9 @@ use crate::sense::now;
 /// such kernels.
 const STEAL_POLL: Duration = Duration::from_secs(1);
 
+/// Between two looks whether vCPUs are back that a thread was to be given back.
+const OFFLINE_LOOK: Duration = Duration::from_millis(500);
+
 /// Steal since the last look that means sharing.
 const STEAL_MIN: Ns = Ns::from_ms(20);
 
@@ -71,6 +74,7 @@ fn try_run(core: &Arc<Core>) -> Result<(), SenseError> {
             .into_iter()
             .chain(advised.then_some(preferred::PERIOD))
             .chain(sweep)
+            .chain(core.actor.owes().then_some(OFFLINE_LOOK))
             .chain(programs.look(core, now()))
             .min();
         waiter.wait(timeout);
@@ -80,6 +84,9 @@ fn try_run(core: &Arc<Core>) -> Result<(), SenseError> {
         if core.sweep_is_due() && swept.elapsed() >= SWEEP_PERIOD {
             core.sweep();
             swept = Instant::now();
+        }
+        if core.actor.owes() {
+            repay(core);
         }
         core.counters[0].woke(Wakeup::Control);
         core.control_poke.clear();
@@ -144,6 +151,18 @@ fn let_go(core: &Core) {
         shared.demote(slot);
         if matches!(shared.slot_state(slot), SlotState::Left | SlotState::Exited) {
             mover::release(core, slot);
+        }
+    }
+}
+
+/// Gives back what is online again. Whoever could not be taken hold of for lack of
+/// vCPUs can be now.
+fn repay(core: &Core) {
+    let paid = core.actor.repay();
+    for slot in core.slots() {
+        let task = core.sense.shared().task(slot);
+        if paid.iter().any(|tid| tid.0 == task.tid) {
+            mover::seat(core, slot);
         }
     }
 }

@@ -188,6 +188,15 @@ pub(super) fn let_go(core: &Core, held: &Held) {
     if let Err(error) = core.actor.release(held) {
         tracing::warn!("{error}");
     }
+    note_debts(core);
+}
+
+/// Of a task that was given back while a vCPU is offline the control thread takes
+/// care.
+fn note_debts(core: &Core) {
+    if core.actor.owes() {
+        core.control_poke.poke();
+    }
 }
 
 /// Lets go of the task in a slot and gives the slot back to the programs.
@@ -250,6 +259,7 @@ fn make(core: &Core, me: VcpuId, order: &MoveOrder) -> Outcome {
             // Its owner wants it elsewhere: our hold has ended.
             tracing::debug!(%key, "its owner moved it: letting go");
             seat.leave();
+            note_debts(core);
             core.phase_may_end(now());
             Outcome::NotMade(why)
         }

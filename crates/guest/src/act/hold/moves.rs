@@ -288,7 +288,7 @@ impl Actor {
             }
             ForeignChange::CpusetOrHotplug => {
                 inner.update(Position::end);
-                match mask::give_back(&self.settings.roots, tid, &inner.original) {
+                match self.give_back(tid, &inner.original) {
                     Ok(left) => {
                         let _ = inner.leave_as.set(left);
                         inner.update(Position::settle);

@@ -164,7 +164,7 @@ impl Actor {
         if !position.owns(now) && !self.cpu_was_taken(inner, position) {
             return Ok((Released::Foreign, *now));
         }
-        let given = mask::give_back(&self.settings.roots, inner.tid(), &inner.original)?;
+        let given = self.give_back(inner.tid(), &inner.original)?;
         if inner.is_alive() {
             return Ok((Released::Restored, given));
         }
@@ -178,12 +178,14 @@ impl Actor {
     /// offline? Then it was the kernel that changed the mask, and it would have
     /// made it from the owner's mask if we had not been there.
     pub(super) fn cpu_was_taken(&self, inner: &Inner, position: Position) -> bool {
+        let roots = &self.settings.roots;
         let ours = position.cpus();
         !ours.is_empty()
-            && TaskDir::open(&self.settings.roots, inner.tid())
+            && TaskDir::open(roots, inner.tid())
                 .ok()
-                .and_then(|dir| self.settings.roots.permitted(&dir))
-                .is_some_and(|permitted| permitted.and(&ours).is_empty())
+                .and_then(|dir| roots.permitted(&dir))
+                .map(|permitted| permitted.and(&ours))
+                .is_some_and(|left| roots.not_up(&left) == left)
     }
 
     /// Lets all threads go and looks after their children; what could not be
@@ -203,6 +205,7 @@ impl Actor {
             }
         }
         summary.widened = self.sweep_inherited().widened;
+        self.write_off();
         self.journal.remove_if_empty();
         summary
     }

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! CPUs that could not be given back because they were offline.
+//!
+//! The kernel cuts every mask that is asked for down to the CPUs that are online
+//! (`cpuset_cpus_allowed`, kernel/cgroup/cpuset.c), and what it does when a CPU
+//! comes back depends on its version and on the thread's cgroup: threads of the
+//! root cgroup are left as they are. So a thread that we give back meanwhile is
+//! remembered, and given back once more when its CPUs are online.
+//!
+//! In memory only: at the end of the daemon it is too late for a repetition, and
+//! whoever takes CPUs away and ends us before they return reads a warning.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use units::CpuSet;
+use units::TaskKey;
+use units::Tid;
+
+use super::hold::Actor;
+use super::journal::Original;
+use super::mask;
+use super::sched;
+use super::task::Roots;
+
+/// A thread that has fewer CPUs than its owner gave it.
+#[derive(Debug)]
+pub(super) struct Debt {
+    key: TaskKey,
+    /// What its owner had asked for.
+    asked: CpuSet,
+    /// What the kernel has made of it; anything else is somebody's later choice.
+    left: CpuSet,
+    /// What is missing, offline when we looked last.
+    missing: CpuSet,
+    /// `comm`: cannot be read once the thread is gone.
+    alive: File,
+}
+
+impl Debt {
+    /// What a thread with this mask still lacks of `original`, if CPUs are offline
+    /// for that reason.
+    fn of(roots: &Roots, tid: Tid, original: &Original) -> Option<Self> {
+        let key = roots.key(tid).ok()?;
+        let (dir, facts) = roots.facts(key).ok()?;
+        let missing = roots.not_up(&original.mask.and_not(&facts.mask));
+        if missing.is_empty() {
+            return None;
+        }
+        Some(Self {
+            key,
+            asked: mask::owners(original),
+            left: facts.mask,
+            missing,
+            alive: dir.file("comm").ok()?,
+        })
+    }
+
+    fn is_alive(&self) -> bool {
+        self.alive.read_at(&mut [0; 16], 0).is_ok()
+    }
+
+    /// Tries again. What is then still owed, if anything.
+    fn repay(&mut self, roots: &Roots) -> Repaid {
+        let tid = self.key.tid;
+        let Ok((_, facts)) = roots.facts(self.key) else {
+            return Repaid::Void;
+        };
+        if !self.is_alive() {
+            return Repaid::Void;
+        }
+        if facts.mask != self.left {
+            // By the kernel itself, as some versions do.
+            let has_all = self
+                .left
+                .iter()
+                .chain(self.missing.iter())
+                .all(|cpu| facts.mask.contains(cpu));
+            return if has_all { Repaid::Paid } else { Repaid::Void };
+        }
+        let still = roots.not_up(&self.missing);
+        if still == self.missing {
+            return Repaid::Owed;
+        }
+        if let Err(error) = sched::set_affinity(tid, &self.asked) {
+            tracing::warn!(%tid, %error, "CPUs that are back were not given back");
+            return Repaid::Void;
+        }
+        tracing::info!(%tid, cpus = %self.missing, "given back: the CPUs are online again");
+        match roots.facts(self.key) {
+            Ok((_, facts)) if !still.is_empty() => {
+                self.missing = still;
+                self.left = facts.mask;
+                Repaid::Owed
+            }
+            _ => Repaid::Paid,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Repaid {
+    /// It has all of its CPUs.
+    Paid,
+    /// It is gone, or has been given another mask.
+    Void,
+    /// Some are still offline.
+    Owed,
+}
+
+impl Actor {
+    /// Gives a thread its owner's mask, see [`mask::give_back`], and remembers what
+    /// of it is offline.
+    pub(super) fn give_back(&self, tid: Tid, original: &Original) -> std::io::Result<CpuSet> {
+        let given = mask::give_back(&self.settings.roots, tid, original)?;
+        self.note_debt(tid, original);
+        Ok(given)
+    }
+
+    /// A thread has just been given this owner's mask: remembers what is offline.
+    pub(super) fn note_debt(&self, tid: Tid, original: &Original) {
+        if let Some(debt) = Debt::of(&self.settings.roots, tid, original) {
+            tracing::debug!(%tid, cpus = %debt.missing, "offline, given back later");
+            self.debts().push(debt);
+        }
+    }
+
+    /// Does any thread lack CPUs that were offline when it was given back?
+    #[must_use]
+    pub fn owes(&self) -> bool {
+        !self.debts().is_empty()
+    }
+
+    /// Gives back what has come online. Returns the threads that have all of their
+    /// CPUs now. Reads a few files for each thread: not for one that has to be quick.
+    pub fn repay(&self) -> Vec<Tid> {
+        let mut debts = std::mem::take(&mut *self.debts());
+        let mut paid = Vec::new();
+        debts.retain_mut(|debt| {
+            let now = debt.repay(&self.settings.roots);
+            if now == Repaid::Paid {
+                paid.push(debt.key.tid);
+            }
+            now == Repaid::Owed
+        });
+        self.debts().append(&mut debts);
+        paid
+    }
+
+    /// At the end: what will not be given back.
+    pub(super) fn write_off(&self) {
+        self.repay();
+        let debts = std::mem::take(&mut *self.debts());
+        for Debt {
+            key,
+            asked,
+            missing,
+            ..
+        } in debts
+        {
+            tracing::warn!(
+                "thread {key} may not run on CPUs {missing}, which are offline; \
+                 once they are back: taskset -p -c {asked} {}",
+                key.tid
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::DEADLINE;
+    use super::super::testing::Stage;
+    use super::super::testing::Subject;
+    use super::super::testing::cpus;
+    use super::*;
+
+    /// A stage whose machine says that these CPUs are online. What the kernel does
+    /// to a mask while a CPU is offline is done by hand.
+    fn stage(online: &CpuSet) -> (Stage, tempfile::TempDir) {
+        let sys = tempfile::tempdir().unwrap();
+        let cpu = sys.path().join("devices/system/cpu");
+        std::fs::create_dir_all(&cpu).unwrap();
+        std::fs::write(cpu.join("online"), online.to_string()).unwrap();
+        let stage = Stage::with_sys(sys.path());
+        (stage, sys)
+    }
+
+    fn comes_back(sys: &tempfile::TempDir, online: &CpuSet) {
+        let file = sys.path().join("devices/system/cpu/online");
+        std::fs::write(file, online.to_string()).unwrap();
+    }
+
+    #[test]
+    fn root_an_offline_cpu_is_given_back_when_it_is_online() {
+        let (a, b) = cpus();
+        let both: CpuSet = [a, b].into_iter().collect();
+        let (stage, sys) = stage(&both);
+        let subject = Subject::new();
+        sched::set_affinity(subject.tid, &both).unwrap();
+        let held = stage.actor.adopt(subject.key).unwrap();
+        let original = held.original().clone();
+        comes_back(&sys, &CpuSet::only(a));
+        let given = stage.actor.give_back(subject.tid, &original).unwrap();
+        assert!(both.and(&given) == both);
+        assert!(!stage.actor.owes(), "this kernel has both and gives both");
+
+        sched::set_affinity(subject.tid, &CpuSet::only(a)).unwrap();
+        stage.actor.note_debt(subject.tid, &original);
+        assert!(stage.actor.owes());
+        assert!(stage.actor.repay().is_empty(), "still offline");
+        assert!(stage.actor.owes());
+
+        comes_back(&sys, &both);
+        assert_eq!(stage.actor.repay(), [subject.tid]);
+        assert_eq!(subject.mask(), both);
+        assert!(!stage.actor.owes());
+    }
+
+    #[test]
+    fn root_whoever_chose_another_mask_meanwhile_keeps_it() {
+        let (a, b) = cpus();
+        let both: CpuSet = [a, b].into_iter().collect();
+        let (stage, sys) = stage(&both);
+        let subject = Subject::new();
+        sched::set_affinity(subject.tid, &both).unwrap();
+        let held = stage.actor.adopt(subject.key).unwrap();
+        comes_back(&sys, &CpuSet::only(a));
+        sched::set_affinity(subject.tid, &CpuSet::only(a)).unwrap();
+        stage.actor.note_debt(subject.tid, held.original());
+        assert!(stage.actor.owes());
+
+        sched::set_affinity(subject.tid, &CpuSet::only(b)).unwrap();
+        comes_back(&sys, &both);
+        assert!(stage.actor.repay().is_empty());
+        assert_eq!(subject.mask(), CpuSet::only(b));
+        assert!(!stage.actor.owes());
+    }
+
+    #[test]
+    fn root_threads_that_have_ended_are_owed_nothing() {
+        let (a, b) = cpus();
+        let both: CpuSet = [a, b].into_iter().collect();
+        let (stage, sys) = stage(&both);
+        let subject = Subject::new();
+        sched::set_affinity(subject.tid, &both).unwrap();
+        let held = stage.actor.adopt(subject.key).unwrap();
+        comes_back(&sys, &CpuSet::only(a));
+        sched::set_affinity(subject.tid, &CpuSet::only(a)).unwrap();
+        stage.actor.note_debt(subject.tid, held.original());
+        drop(subject);
+        let end = std::time::Instant::now() + DEADLINE;
+        while stage.actor.owes() {
+            assert!(std::time::Instant::now() < end);
+            assert!(stage.actor.repay().is_empty());
+        }
+    }
+}
