@@ -49,7 +49,7 @@ fn agree(a: Ns, b: Ns, percent: u64, slack: Ns) -> bool {
 }
 
 #[test]
-#[ignore = "no whole run on an emulated host has been seen yet, see docs/lab.md"]
+#[ignore = "takes minutes and a quiet machine, see docs/lab.md"]
 fn root_vm_nested_guests_get_their_slices_and_see_what_was_stolen() {
     let dir = tempfile::tempdir().unwrap();
     let tmp = dir.path().join("tmp");
@@ -100,7 +100,7 @@ fn root_vm_nested_guests_get_their_slices_and_see_what_was_stolen() {
 }
 
 #[test]
-#[ignore = "no whole run on an emulated host has been seen yet, see docs/lab.md"]
+#[ignore = "takes minutes and a quiet machine, see docs/lab.md"]
 fn root_vm_nested_ctrl_c_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let mut run = vlab()

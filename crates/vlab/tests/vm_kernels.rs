@@ -19,6 +19,7 @@ use vlab::vm::Image;
 use vlab::vm::Kernel;
 use vlab::vm::Options;
 use vlab::vm::Output;
+use vlab::vm::Qemu;
 use vlab::vm::SERIES;
 use vlab::vm::Store;
 
@@ -32,8 +33,12 @@ fn store() -> Store {
 fn options() -> Options {
     Options {
         keep_logs: Some(store().root().join("logs")),
-        ..Options::default()
+        ..plain()
     }
+}
+
+fn plain() -> Options {
+    Options::new(Qemu::debian(&store()).unwrap())
 }
 
 fn run(series: &str, script: &str, options: &Options) -> Output {
@@ -126,7 +131,7 @@ fn root_vm_a_panic_is_an_error_with_the_serial_log() {
     let logs = tempfile::tempdir().unwrap();
     let options = Options {
         keep_logs: Some(logs.path().to_owned()),
-        ..Options::default()
+        ..plain()
     };
     let err = Guest::boot(&image, &options)
         .unwrap()
@@ -147,7 +152,7 @@ fn root_vm_a_guest_past_its_deadline_is_killed() {
         .script("while :; do :; done")
         .build()
         .unwrap();
-    let guest = Guest::boot(&image, &Options::default()).unwrap();
+    let guest = Guest::boot(&image, &plain()).unwrap();
     let group = guest.process_group().unwrap();
     let err = guest.run(Duration::from_secs(8)).unwrap_err();
     assert!(matches!(err, BootError::Deadline { .. }), "{err}");
@@ -163,7 +168,7 @@ fn root_vm_a_guest_past_its_deadline_is_killed() {
 fn root_vm_a_guest_goes_with_its_owner() {
     let kernel = Kernel::debian(&store(), "6.12").unwrap();
     let image = Image::builder(&kernel).script("sleep 600").build().unwrap();
-    let guest = Guest::boot(&image, &Options::default()).unwrap();
+    let guest = Guest::boot(&image, &plain()).unwrap();
     let group = guest.process_group().unwrap();
     assert!(Path::new(&format!("/proc/{group}")).exists());
     drop(guest);

@@ -22,6 +22,7 @@ use vlab::vm::Image;
 use vlab::vm::Kernel;
 use vlab::vm::Options;
 use vlab::vm::Output;
+use vlab::vm::Qemu;
 use vlab::vm::Store;
 
 const DEADLINE: Duration = Duration::from_secs(400);
@@ -106,7 +107,7 @@ fn root_vm_scx_vcpu_schedules_and_gives_the_machine_back() {
         .unwrap();
     let options = Options {
         keep_logs: Some(store.root().join("logs")),
-        ..Options::default()
+        ..Options::new(Qemu::debian(&store).unwrap())
     };
     let output = Guest::run_with_tries(&image, &options, DEADLINE, TRIES).unwrap();
     eprintln!(

@@ -218,31 +218,26 @@ fn nothing_is_left_changed(series: &'static str) {
 }
 
 #[test]
-#[ignore = "QEMU 7.2 loses such guests too often (int3, see docs/lab.md); run with --ignored"]
 fn root_vm_6_12_a_vcpu_goes_and_comes_back() {
     a_vcpu_goes_and_comes_back("6.12");
 }
 
 #[test]
-#[ignore = "QEMU 7.2 loses such guests too often (int3, see docs/lab.md); run with --ignored"]
 fn root_vm_6_12_a_cpuset_wins() {
     a_cpuset_wins("6.12");
 }
 
 #[test]
-#[ignore = "QEMU 7.2 loses such guests too often (int3, see docs/lab.md); run with --ignored"]
 fn root_vm_6_12_the_clock_may_jump() {
     the_clock_may_jump("6.12");
 }
 
 #[test]
-#[ignore = "QEMU 7.2 loses such guests too often (int3, see docs/lab.md); run with --ignored"]
 fn root_vm_6_12_it_wakes_with_the_machine() {
     it_wakes_with_the_machine("6.12");
 }
 
 #[test]
-#[ignore = "QEMU 7.2 loses such guests too often (int3, see docs/lab.md); run with --ignored"]
 fn root_vm_6_12_nothing_is_left_changed() {
     nothing_is_left_changed("6.12");
 }

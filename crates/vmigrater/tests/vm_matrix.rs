@@ -315,13 +315,11 @@ on_each_kernel! {
         root_vm_6_1_whole_daemon_answers_and_restores
         root_vm_6_12_whole_daemon_answers_and_restores
         root_vm_7_3_whole_daemon_answers_and_restores;
-    #[ignore = "QEMU 7.2 loses such guests too often (int3, see docs/lab.md); run with --ignored"]
-    a_user_with_three_capabilities:
+        a_user_with_three_capabilities:
         root_vm_6_1_a_user_with_three_capabilities_moves_others_tasks
         root_vm_6_12_a_user_with_three_capabilities_moves_others_tasks
         root_vm_7_3_a_user_with_three_capabilities_moves_others_tasks;
-    #[ignore = "QEMU 7.2 loses such guests too often (int3, see docs/lab.md); run with --ignored"]
-    where_bpf_cannot_work:
+        where_bpf_cannot_work:
         root_vm_6_1_without_btf_or_locked_down_it_says_why
         root_vm_6_12_without_btf_or_locked_down_it_says_why
         root_vm_7_3_without_btf_or_locked_down_it_says_why;

@@ -68,7 +68,6 @@ echo "restored $(mask "$reader")"
 "#;
 
 #[test]
-#[ignore = "QEMU 7.2 loses such guests too often (int3, see docs/lab.md); run with --ignored"]
 fn root_vm_6_12_the_service_starts_restarts_and_restores() {
     let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/systemd");
     let dir = tempfile::tempdir().unwrap();

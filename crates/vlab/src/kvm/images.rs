@@ -14,10 +14,10 @@ use experiment::scenario::Load;
 use experiment::scenario::LoadKind;
 use experiment::scenario::Scenario;
 
-use super::userland::Userland;
-use super::userland::inside;
 use crate::vm::Image;
 use crate::vm::Kernel;
+use crate::vm::userland::Userland;
+use crate::vm::userland::inside;
 
 /// Where the guests' files are on the emulated host.
 pub(super) const GUEST_KERNEL: &str = "/vlab/guest/vmlinuz";

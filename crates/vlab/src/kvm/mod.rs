@@ -14,7 +14,7 @@
 //! on both kinds of hosts.
 //!
 //! # Layout
-//! `userland` QEMU and loads from Debian packages, `images` what is booted,
+//! `images` what is booted,
 //! `machine` the host, [`host`] what runs on it, [`agent`] what runs in a guest.
 //!
 //! # Limits
@@ -27,7 +27,6 @@ pub mod host;
 mod images;
 mod machine;
 pub(crate) mod protocol;
-mod userland;
 
 use std::path::Path;
 use std::path::PathBuf;
@@ -46,7 +45,6 @@ use self::machine::Machine;
 use self::protocol::FromHost;
 use self::protocol::Setup;
 use self::protocol::ToHost;
-use self::userland::Userland;
 use crate::run::Interrupted;
 use crate::run::Unusable;
 use crate::run::in_guest;
@@ -54,9 +52,18 @@ use crate::run::interrupt::Interrupt;
 use crate::vm::Image;
 use crate::vm::Kernel;
 use crate::vm::Store;
+use crate::vm::userland;
+use crate::vm::userland::Packages;
+use crate::vm::userland::Userland;
 
 /// The series of the emulated host's kernel: it has sched_ext.
 const HOST_SERIES: &str = "7.3";
+
+/// What runs on the emulated host and in the guests.
+const PACKAGES: Packages = Packages {
+    name: "lab",
+    packages: &["qemu-system-x86", "fio", "stress-ng", "sysbench"],
+};
 
 /// Memory of a guest; its root file system is in it.
 const GUEST_MIB: u32 = 512;
@@ -354,7 +361,7 @@ fn prepare(
         Store::open(&args.cache).with_context(|| format!("cannot use {}", args.cache.display()))?;
     // First: a series that does not exist is told at once.
     let kernel = Kernel::debian(&store, &args.guest_kernel)?;
-    let userland = Userland::open(&store, &args.packages)?;
+    let userland = Userland::open(&store, &args.packages, PACKAGES)?;
     let qemu = userland.qemu_here();
     let scratch = tempfile::tempdir().context("cannot make a temporary directory")?;
     let guest = images::guest(

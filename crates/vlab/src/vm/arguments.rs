@@ -15,11 +15,7 @@ const SPEAKING: &str = "unknown_nmi_panic panic_print=0x40 softlockup_panic=1";
 pub(super) fn arguments(image: &Image, options: &Options, dir: &Path) -> Vec<String> {
     let mut args: Vec<String> = [
         "-accel",
-        if options.one_thread {
-            "tcg,thread=single"
-        } else {
-            "tcg,thread=multi"
-        },
+        "tcg,thread=multi",
         "-cpu",
         "max",
         "-nodefaults",

@@ -36,6 +36,7 @@ use rustix::process::set_parent_process_death_signal;
 use thiserror::Error;
 
 use super::Image;
+use super::Qemu;
 use super::ToolError;
 use super::arguments::arguments;
 use super::autopsy;
@@ -45,9 +46,6 @@ use super::sharing::Sharing;
 use super::words::last_words;
 use super::words::parse_ctl;
 use crate::scratch::Scratch;
-
-/// The emulator and the Debian package that has it.
-const QEMU: (&str, &str) = ("qemu-system-x86_64", "qemu-system-x86");
 
 /// How long a guest may print after it got an NMI.
 const LAST_WORDS: Duration = Duration::from_secs(10);
@@ -67,6 +65,8 @@ pub enum Disk {
 /// The machine that a guest gets.
 #[derive(Debug, Clone)]
 pub struct Options {
+    /// The emulator.
+    pub qemu: Qemu,
     /// Number of vCPUs.
     pub vcpus: u32,
     /// Memory in MiB; the image's files live in it.
@@ -78,23 +78,21 @@ pub struct Options {
     /// Takes the vCPUs away in turn from when the script asks for it; `None`: as
     /// the host has it.
     pub sharing: Option<Sharing>,
-    /// All vCPUs in one thread of QEMU. Slower, and without the panics (`Oops: int3`)
-    /// of QEMU 7.2 when a guest patches code that another vCPU runs just then. Not
-    /// with `sharing`, which stops the threads of vCPUs.
-    pub one_thread: bool,
     /// Where the logs of a guest without a result are kept; `None` drops them.
     pub keep_logs: Option<PathBuf>,
 }
 
-impl Default for Options {
-    fn default() -> Self {
+impl Options {
+    /// Two vCPUs, no disk.
+    #[must_use]
+    pub fn new(qemu: Qemu) -> Self {
         Self {
+            qemu,
             vcpus: 2,
             memory_mib: 1024,
             disks: Vec::new(),
             append: String::new(),
             sharing: None,
-            one_thread: false,
             keep_logs: None,
         }
     }
@@ -206,8 +204,10 @@ impl Guest {
         let dir = Scratch::new().map_err(io_at(&std::env::temp_dir()))?;
         let stderr_path = dir.path().join("qemu");
         let stderr = File::create(&stderr_path).map_err(io_at(&stderr_path))?;
-        let mut command = Command::new(QEMU.0);
+        let Qemu { program, first } = &options.qemu;
+        let mut command = Command::new(program);
         command
+            .args(first)
             .args(arguments(image, options, dir.path()))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -220,7 +220,7 @@ impl Guest {
         }
         let child = command
             .spawn()
-            .map_err(|err| command::start_error(QEMU.0, QEMU.1, err))?;
+            .map_err(|err| command::start_error(program, "libc6", err))?;
         let mut guest = Self {
             group: Some(Pid::from_child(&child)),
             child,

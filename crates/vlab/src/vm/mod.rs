@@ -11,13 +11,13 @@
 //! # Use
 //! ```no_run
 //! use std::time::Duration;
-//! use vlab::vm::{Guest, Image, Kernel, Options, Store};
+//! use vlab::vm::{Guest, Image, Kernel, Options, Qemu, Store};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let store = Store::open("target/vm")?;
 //! let kernel = Kernel::debian(&store, "6.12")?;
 //! let image = Image::builder(&kernel).script("uname -r").build()?;
-//! let output = Guest::boot(&image, &Options::default())?.run(Duration::from_secs(60))?;
+//! let output = Guest::boot(&image, &Options::new(Qemu::debian(&store)?))?.run(Duration::from_secs(60))?;
 //! assert_eq!(output.exit_code, 0);
 //! # Ok(())
 //! # }
@@ -26,7 +26,7 @@
 //! # Layout
 //! [`store`] the cache directory, [`apt`] exact packages without touching the
 //! machine's own package state, [`kernels`] which kernels and how they unpack,
-//! [`modules`] which kernel modules in which order, [`image`] the initramfs,
+//! [`userland`] QEMU and other programs, [`modules`] which kernel modules in which order, [`image`] the initramfs,
 //! [`boot`] the QEMU process and its result, `sharing` takes vCPUs away in turn,
 //! `autopsy` finds out what a guest did that hung.
 //!
@@ -40,6 +40,7 @@ pub mod image;
 pub mod kernels;
 pub mod modules;
 pub mod store;
+pub mod userland;
 
 mod arguments;
 mod autopsy;
@@ -60,5 +61,6 @@ pub use kernels::KernelError;
 pub use kernels::SERIES;
 pub use sharing::Sharing;
 pub use store::Store;
+pub use userland::Qemu;
 
 pub(crate) use kernels::unpack;

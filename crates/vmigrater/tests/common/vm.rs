@@ -15,6 +15,7 @@ use vlab::vm::Image;
 use vlab::vm::Kernel;
 use vlab::vm::Options;
 use vlab::vm::Output;
+use vlab::vm::Qemu;
 use vlab::vm::Sharing;
 use vlab::vm::Store;
 
@@ -137,10 +138,9 @@ fn try_run(series: &str, script: &str, machine: Machine<'_>) -> Result<Output, S
             latency_ns: 1_000_000,
         }],
         append: machine.append.to_owned(),
-        one_thread: machine.sharing.is_none(),
         sharing: machine.sharing,
         keep_logs: Some(store.root().join("logs")),
-        ..Options::default()
+        ..Options::new(Qemu::debian(&store).unwrap())
     };
     let output = Guest::run_with_tries(&image.build().unwrap(), &options, DEADLINE, TRIES)
         .map_err(|error| error.to_string())?;

@@ -5,6 +5,9 @@
 //! host and in its guests alike, whatever this machine has installed: by the
 //! dynamic loader that came with them. A guest's programs therefore do not
 //! depend on the machine that built it.
+//!
+//! QEMU's version matters: 7.2 (Debian 12) loses guests with several vCPUs while
+//! their kernel patches its own code, see docs/lab.md.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,15 +17,49 @@ use std::process::Command;
 
 use anyhow::Context;
 
-use crate::vm::Store;
-use crate::vm::apt::Apt;
-
-/// What is unpacked; apt adds what these depend on.
-const PACKAGES: [&str; 4] = ["qemu-system-x86", "fio", "stress-ng", "sysbench"];
+use super::Store;
+use super::apt::Apt;
 
 /// Where they come from. With QEMU 10.0 an emulated KVM host lost guests; whether
 /// 11 loses fewer has not been measured (`--packages` is for that).
-pub(super) const RELEASE: &str = "trixie-backports";
+pub(crate) const RELEASE: &str = "trixie-backports";
+
+/// A set of packages; apt adds what they depend on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Packages {
+    /// Its directory in the cache.
+    pub(crate) name: &'static str,
+    pub(crate) packages: &'static [&'static str],
+}
+
+const QEMU: Packages = Packages {
+    name: "qemu",
+    packages: &["qemu-system-x86"],
+};
+
+/// The emulator that guests run in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Qemu {
+    pub(crate) program: String,
+    /// Its first arguments.
+    pub(crate) first: Vec<String>,
+}
+
+impl Qemu {
+    /// QEMU 11 of Debian; fetched into the cache when it is not there.
+    ///
+    /// # Errors
+    /// It cannot be fetched or unpacked.
+    pub fn debian(store: &Store) -> anyhow::Result<Self> {
+        let userland = Userland::open(store, RELEASE, QEMU)?;
+        let mut words = userland.qemu_here();
+        let program = words.remove(0);
+        Ok(Self {
+            program,
+            first: words,
+        })
+    }
+}
 
 /// Directories with libraries, below the root.
 const LIBRARIES: [&str; 4] = [
@@ -38,16 +75,20 @@ const INSIDE: &str = "/debian";
 
 /// An unpacked tree of packages.
 #[derive(Debug, Clone)]
-pub(super) struct Userland {
+pub(crate) struct Userland {
     root: PathBuf,
 }
 
 impl Userland {
     /// The tree in the cache; fetched and unpacked when it is not there.
-    pub(super) fn open(store: &Store, release: &str) -> anyhow::Result<Self> {
-        let home = store.root().join("userland").join(release);
+    pub(crate) fn open(store: &Store, release: &str, set: Packages) -> anyhow::Result<Self> {
+        let Packages { name, packages } = set;
+        let home = store
+            .root()
+            .join("userland")
+            .join(format!("{release}-{name}"));
         let stamp = home.join("packages");
-        let wanted = format!("{release} {}\n", PACKAGES.join(" "));
+        let wanted = format!("{release} {}\n", packages.join(" "));
         let _lock = store.lock().context("cannot lock the cache")?;
         if fs::read_to_string(&stamp).unwrap_or_default() != wanted {
             let new = home.with_extension("new");
@@ -58,8 +99,8 @@ impl Userland {
             fs::create_dir_all(&root).with_context(|| format!("cannot make {}", root.display()))?;
             let apt = Apt::open(store)?;
             apt.update()?;
-            for deb in apt.download_with_dependencies(release, &PACKAGES, &debs)? {
-                crate::vm::unpack(&deb, &root)?;
+            for deb in apt.download_with_dependencies(release, packages, &debs)? {
+                super::unpack(&deb, &root)?;
             }
             fs::remove_dir_all(&debs)?;
             fs::write(new.join("packages"), wanted)?;
@@ -90,7 +131,7 @@ impl Userland {
     }
 
     /// Words that run a program of the tree on this machine.
-    pub(super) fn here(&self, program: &str) -> Vec<String> {
+    pub(crate) fn here(&self, program: &str) -> Vec<String> {
         vec![
             self.loader().display().to_string(),
             "--library-path".to_owned(),
@@ -100,7 +141,7 @@ impl Userland {
     }
 
     /// Words that run QEMU on this machine, with its firmware.
-    pub(super) fn qemu_here(&self) -> Vec<String> {
+    pub(crate) fn qemu_here(&self) -> Vec<String> {
         let mut words = self.here("usr/bin/qemu-system-x86_64");
         for dir in ["usr/share/seabios", "usr/share/qemu"] {
             words.extend(["-L".to_owned(), self.root.join(dir).display().to_string()]);
@@ -109,14 +150,14 @@ impl Userland {
     }
 
     /// Words that run QEMU inside, with its firmware.
-    pub(super) fn qemu_inside() -> Vec<String> {
+    pub(crate) fn qemu_inside() -> Vec<String> {
         let mut words = inside("qemu-system-x86_64");
         words.extend(["-L".to_owned(), format!("{INSIDE}/share")]);
         words
     }
 
     /// Files of programs with their libraries: on this machine, and inside.
-    pub(super) fn files(&self, programs: &[&str]) -> anyhow::Result<BTreeMap<PathBuf, PathBuf>> {
+    pub(crate) fn files(&self, programs: &[&str]) -> anyhow::Result<BTreeMap<PathBuf, PathBuf>> {
         let place = |kind: &str, path: &Path| {
             let name = path.file_name().unwrap_or_default();
             Path::new(INSIDE).join(kind).join(name)
@@ -137,7 +178,7 @@ impl Userland {
     }
 
     /// QEMU's firmware: on this machine, and inside.
-    pub(super) fn firmware(&self) -> Vec<(PathBuf, PathBuf)> {
+    pub(crate) fn firmware(&self) -> Vec<(PathBuf, PathBuf)> {
         [
             "usr/share/seabios/bios-256k.bin",
             "usr/share/qemu/kvmvapic.bin",
@@ -181,7 +222,7 @@ impl Userland {
 }
 
 /// Words that run a program inside.
-pub(super) fn inside(program: &str) -> Vec<String> {
+pub(crate) fn inside(program: &str) -> Vec<String> {
     vec![
         format!("{INSIDE}/loader"),
         "--library-path".to_owned(),
