@@ -11,10 +11,10 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 target := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test bench install fmt
+.PHONY: help setup build demo demo-vm test bench install fmt
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## /\1|/p' $(MAKEFILE_LIST) | \
+	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' $(MAKEFILE_LIST) | \
 		while IFS='|' read -r name text; do printf '  make %-9s %s\n' "$$name" "$$text"; done
 
 setup: ## install what build, demo and test need (Debian 12, as root)
@@ -28,6 +28,12 @@ demo: ## with and without vmigrater on this machine, 2, 4 and 8 VMs per CPU (as 
 	@scripts/setup demo
 	cargo build --release --locked -p vmigrater -p vlab
 	$(target)/release/vlab run $(SCENARIO) --backend freezer
+
+demo-vm: ## the same on two real VMs, where /dev/kvm cannot boot them inside an emulated host (as root)
+	@scripts/setup vm
+	cargo build --release --locked -p vmigrater -p vlab -p scx_vcpu
+	$(target)/release/vlab run scenarios/kvm-smoke.toml --backend kvm --guest-kernel 6.1 --rounds 1 --json $(target)/demo-vm.json
+	$(target)/release/vlab report $(target)/demo-vm.json --html $(target)/demo-vm.html
 
 test: ## lints, tests, VM matrix (as root, about 20 minutes on 2 CPUs)
 	@scripts/test

@@ -4,8 +4,8 @@
 //!
 //! Guests under TCG have no steal time. vCPUs are taken away for real all the
 //! same (`vlab::vm::Sharing`), and the heartbeat senses it, so the daemon is
-//! active and moves tasks. One boot for all claims, and one kernel: a boot and the
-//! verifier under TCG are most of the time.
+//! active and moves tasks. One boot of a kernel for all claims: a boot and the
+//! verifier under TCG are most of the time, which is also why not every kernel is here.
 
 // Helpers of tests, where a panic is the report.
 #![allow(clippy::unwrap_used)]
@@ -215,6 +215,31 @@ fn nothing_is_left_changed(series: &'static str) {
     assert_eq!(vm::all(output, "before"), ["0-1 0-1 0-1 0-1"], "{told}");
     assert_eq!(vm::all(output, "after"), ["0-1 0-1 0-1 0-1"], "{told}");
     assert!(!told.contains("journal"), "the journal stays: {told}");
+}
+
+#[test]
+fn root_vm_6_1_a_vcpu_goes_and_comes_back() {
+    a_vcpu_goes_and_comes_back("6.1");
+}
+
+#[test]
+fn root_vm_6_1_a_cpuset_wins() {
+    a_cpuset_wins("6.1");
+}
+
+#[test]
+fn root_vm_6_1_the_clock_may_jump() {
+    the_clock_may_jump("6.1");
+}
+
+#[test]
+fn root_vm_6_1_it_wakes_with_the_machine() {
+    it_wakes_with_the_machine("6.1");
+}
+
+#[test]
+fn root_vm_6_1_nothing_is_left_changed() {
+    nothing_is_left_changed("6.1");
 }
 
 #[test]
