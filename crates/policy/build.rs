@@ -6,9 +6,10 @@
 use std::env;
 
 /// Header and the shim that gives its functions symbols.
-const HEADERS: [(&str, &str); 2] = [
+const HEADERS: [(&str, &str); 3] = [
     ("include/iobound.h", "src/guest/iobound/shim.c"),
     ("include/credit.h", "src/host/credit/shim.c"),
+    ("include/vslicer.h", "src/host/vslicer/shim.c"),
 ];
 
 fn main() {

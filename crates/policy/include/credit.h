@@ -31,6 +31,16 @@ enum credit1_priority {
 	CREDIT1_BOOST,
 };
 
+/*
+ * The longest function. In BPF a function of its own that the verifier walks once, not
+ * at each of the many calls: inlined, ISACS had more paths than it follows.
+ */
+#ifdef __bpf__
+#define CREDIT_ONCE __attribute__((noinline))
+#else
+#define CREDIT_ONCE static inline
+#endif
+
 /* ---- common ---- */
 
 static inline long long credit_clamp(long long credit)
@@ -63,12 +73,14 @@ static inline long long credit_burn(long long credit, unsigned long long ns)
  * Beyond that low bits of the remainder and of c are dropped: with a smaller factor
  * below 2^48 (3 days) the result is too small by less than 2^-14 of it.
  */
-static inline unsigned long long credit_mul_div(unsigned long long a, unsigned long long b,
-						unsigned long long c)
+CREDIT_ONCE unsigned long long credit_mul_div(unsigned long long a, unsigned long long b,
+					      unsigned long long c)
 {
-	const unsigned long long max = ~0ULL;
-	unsigned long long quotient, rest, high, low;
+	unsigned long long max = ~0ULL, quotient, rest, high, low;
 	unsigned int bits;
+
+	/* Or clang makes a 128-bit product of the test for overflow, which BPF has not. */
+	__asm__("" : "+r"(max));
 
 	if (!c)
 		return max;
@@ -177,6 +189,33 @@ static inline unsigned int credit1_capped(unsigned long long used_ns, unsigned i
 					  unsigned long long period_ns)
 {
 	return cap_permille && used_ns >= credit_mul_div(period_ns, cap_permille, 1000);
+}
+
+/*
+ * K1: what a capped domain has still used after passed_ns more. A kernel stops it at
+ * a tick, so it overruns; the overrun is paid back later instead of being forgiven,
+ * or a short period would be worth more than its cap.
+ */
+static inline unsigned long long credit1_used_after(unsigned long long used_ns,
+						    unsigned int cap_permille,
+						    unsigned long long passed_ns)
+{
+	unsigned long long allowed = credit_mul_div(passed_ns, cap_permille, 1000);
+
+	return used_ns > allowed ? used_ns - allowed : 0;
+}
+
+/* How long it may still run in this period; all ones without a cap. */
+static inline unsigned long long credit1_cap_left(unsigned long long used_ns,
+						  unsigned int cap_permille,
+						  unsigned long long period_ns)
+{
+	unsigned long long allowed;
+
+	if (!cap_permille)
+		return ~0ULL;
+	allowed = credit_mul_div(period_ns, cap_permille, 1000);
+	return allowed > used_ns ? allowed - used_ns : 0;
 }
 
 /* ---- Credit2 ---- */
@@ -357,6 +396,51 @@ static inline unsigned int isacs_spent(long long credit, long long endcredit,
 static inline unsigned int isacs_boost_over(long long cvcredit, unsigned int strictly_below)
 {
 	return strictly_below ? cvcredit < 0 : cvcredit <= 0;
+}
+
+/* I18: members of the group burn CVCredit in phase 2, everybody else credit. */
+static inline unsigned int isacs_burns_cvcredit(unsigned int cpu_boost, unsigned int in_group)
+{
+	return cpu_boost && in_group;
+}
+
+/* What it may still burn where it is: CVCredit, or credit down to the end credit (I16). */
+static inline long long isacs_left(unsigned int burns_cvcredit, long long credit,
+				   long long endcredit, long long cvcredit)
+{
+	if (burns_cvcredit)
+		return cvcredit;
+	return credit_burn(credit, endcredit > 0 ? (unsigned long long)endcredit : 0);
+}
+
+/* What a vCPU used beyond its limit (keeps_debt). */
+static inline unsigned long long isacs_debt(long long credit, long long endcredit)
+{
+	credit = credit_clamp(credit);
+	endcredit = credit_clamp(endcredit);
+	return endcredit > credit ? (unsigned long long)(endcredit - credit) : 0;
+}
+
+/*
+ * Does a vCPU that wakes run before the one that runs? K10 in phase 1, but one
+ * that is through does not if all have to be (end_all). In phase 2 members
+ * compare CVCredits and precede others, or are preempted by them (A6).
+ */
+static inline unsigned int isacs_wakes_before(unsigned int cpu_boost, unsigned int waking_in_group,
+					      unsigned int running_in_group, long long waking,
+					      long long running, long long waking_cv,
+					      long long running_cv, unsigned int waking_spent,
+					      unsigned int end_all, unsigned int preempts_boost)
+{
+	if (!cpu_boost)
+		return !(end_all && waking_spent) && credit2_preempts(waking, running);
+	if (waking_in_group && running_in_group)
+		return credit2_preempts(waking_cv, running_cv);
+	if (waking_in_group)
+		return !preempts_boost;
+	if (running_in_group)
+		return preempts_boost;
+	return credit2_preempts(waking, running);
 }
 
 #endif /* POLICY_CREDIT_H */

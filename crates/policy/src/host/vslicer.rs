@@ -15,12 +15,17 @@
 //! gaps, but more of them), everyone's share stays T per round, and the number
 //! of switches grows by m per latency-sensitive vCPU and round (SL3).
 //!
+//! When a turn is due and who comes first is computed by `include/vslicer.h`, which
+//! the host scheduler's BPF programs call at each dispatch.
+//!
 //! # Limits
 //!
 //! Nothing is done for a vCPU that is not scheduled (SL6). A vCPU that sleeps
 //! keeps what is left of its T until the round ends, then it lapses.
 
 use units::Ns;
+
+mod ffi;
 
 /// Both lengths are ours to choose (SL7).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +50,7 @@ impl Settings {
     /// m: the turns of a latency-sensitive vCPU per round, at least one.
     #[must_use]
     pub fn turns(&self) -> u64 {
-        (self.slice.as_ns() / self.micro.as_ns().max(1)).max(1)
+        ffi::policy_vslicer_turns(self.slice.as_ns(), self.micro.as_ns())
     }
 }
 
@@ -93,9 +98,41 @@ impl Round {
         if most_left == Ns::ZERO {
             self.begin(table, settings);
         }
-        self.due_turn(table, &ready, settings)
-            .or_else(|| self.ordinary_turn(table, &ready, settings))
-            .or_else(|| self.early_turn(table, &ready, settings))
+        let n = table.len();
+        let rank = |v: usize| {
+            let vcpu = &table[v];
+            ffi::policy_vslicer_rank(
+                u32::from(vcpu.latency_sensitive),
+                vcpu.left.as_ns(),
+                Self::due(vcpu, n, settings),
+                self.used.as_ns(),
+                ((v + n - self.cursor % n) % n) as u64,
+            )
+        };
+        let vcpu = (0..n).filter(|&v| ready(v)).min_by_key(|&v| (rank(v), v))?;
+        if !table[vcpu].latency_sensitive {
+            // It is continued after the micro slice that cuts it.
+            self.cursor = vcpu;
+        }
+        let cut = table.iter().map(|v| {
+            ffi::policy_vslicer_cut(
+                u32::from(v.latency_sensitive),
+                v.left.as_ns(),
+                Self::due(v, n, settings),
+                self.used.as_ns(),
+            )
+        });
+        let slice = ffi::policy_vslicer_length(
+            u32::from(table[vcpu].latency_sensitive),
+            table[vcpu].left.as_ns(),
+            cut.min().unwrap_or(u64::MAX),
+            settings.slice.as_ns(),
+            settings.micro.as_ns(),
+        );
+        Some(Turn {
+            vcpu,
+            slice: Ns(slice),
+        })
     }
 
     /// `vcpu` ran for `ran`.
@@ -114,7 +151,13 @@ impl Round {
         table_len: usize,
         settings: &Settings,
     ) -> bool {
-        !running.latency_sensitive && self.is_due(waking, table_len, settings)
+        ffi::policy_vslicer_preempts(
+            u32::from(running.latency_sensitive),
+            u32::from(waking.latency_sensitive),
+            waking.left.as_ns(),
+            Self::due(waking, table_len, settings),
+            self.used.as_ns(),
+        ) != 0
     }
 
     fn begin(&mut self, table: &mut [Vcpu], settings: &Settings) {
@@ -125,87 +168,15 @@ impl Round {
         }
     }
 
-    /// Length of a full round.
-    fn length(table_len: usize, settings: &Settings) -> Ns {
-        settings.slice * table_len as u64
-    }
-
-    /// When the next turn of this latency-sensitive vCPU comes due, as time used
-    /// in the round: turn k of m at k/m of the round.
-    fn due(vcpu: &Vcpu, table_len: usize, settings: &Settings) -> Ns {
-        let had = (settings.slice - vcpu.left).as_ns() / settings.micro.as_ns().max(1);
-        Self::length(table_len, settings).scaled(had, settings.turns())
-    }
-
-    fn is_due(&self, vcpu: &Vcpu, table_len: usize, settings: &Settings) -> bool {
-        vcpu.latency_sensitive
-            && vcpu.left > Ns::ZERO
-            && Self::due(vcpu, table_len, settings) <= self.used
-    }
-
-    /// A latency-sensitive vCPU whose turn is due, the longest overdue first.
-    fn due_turn(
-        &self,
-        table: &[Vcpu],
-        ready: &impl Fn(usize) -> bool,
-        settings: &Settings,
-    ) -> Option<Turn> {
-        (0..table.len())
-            .filter(|&v| ready(v) && self.is_due(&table[v], table.len(), settings))
-            .min_by_key(|&v| (Self::due(&table[v], table.len(), settings), v))
-            .map(|vcpu| Turn {
-                vcpu,
-                slice: self.micro_left(&table[vcpu], settings),
-            })
-    }
-
-    /// The rest of the present micro slice.
-    fn micro_left(&self, vcpu: &Vcpu, settings: &Settings) -> Ns {
-        let micro = settings.micro.as_ns().max(1);
-        let into = (settings.slice - vcpu.left).as_ns() % micro;
-        Ns(micro - into).min(vcpu.left)
-    }
-
-    /// The next ordinary vCPU, until its slice ends or a micro slice is due.
-    fn ordinary_turn(
-        &mut self,
-        table: &[Vcpu],
-        ready: &impl Fn(usize) -> bool,
-        settings: &Settings,
-    ) -> Option<Turn> {
-        let n = table.len();
-        let vcpu = (0..n)
-            .map(|i| (self.cursor + i) % n)
-            .find(|&v| !table[v].latency_sensitive && table[v].left > Ns::ZERO && ready(v))?;
-        // It is continued after the micro slice that cuts it.
-        self.cursor = vcpu;
-        let next_due = table
-            .iter()
-            .filter(|v| v.latency_sensitive && v.left > Ns::ZERO)
-            .map(|v| Self::due(v, n, settings))
-            .filter(|&due| due > self.used)
-            .min();
-        let until = next_due.map_or(Ns::MAX, |due| due - self.used);
-        Some(Turn {
-            vcpu,
-            slice: table[vcpu].left.min(until),
-        })
-    }
-
-    /// Nobody is due and no ordinary vCPU is left: the next turn comes early.
-    fn early_turn(
-        &self,
-        table: &[Vcpu],
-        ready: &impl Fn(usize) -> bool,
-        settings: &Settings,
-    ) -> Option<Turn> {
-        (0..table.len())
-            .filter(|&v| ready(v) && table[v].left > Ns::ZERO)
-            .min_by_key(|&v| (Self::due(&table[v], table.len(), settings), v))
-            .map(|vcpu| Turn {
-                vcpu,
-                slice: self.micro_left(&table[vcpu], settings),
-            })
+    /// When the next turn of this vCPU comes due, as time used in the round: turn
+    /// k of m at k/m of the round.
+    fn due(vcpu: &Vcpu, table_len: usize, settings: &Settings) -> u64 {
+        ffi::policy_vslicer_due(
+            vcpu.left.as_ns(),
+            table_len as u64,
+            settings.slice.as_ns(),
+            settings.micro.as_ns(),
+        )
     }
 }
 

@@ -59,4 +59,37 @@ unsafe extern "C" {
     pub(crate) safe fn policy_isacs_credit(default_ns: u64, ivcredit: u64) -> i64;
     pub(crate) safe fn policy_isacs_spent(credit: i64, endcredit: i64, strictly_below: u32) -> u32;
     pub(crate) safe fn policy_isacs_boost_over(cvcredit: i64, strictly_below: u32) -> u32;
+    // The host scheduler's BPF programs call these two, and the tests.
+    #[cfg(test)]
+    pub(crate) safe fn policy_credit1_used_after(
+        used_ns: u64,
+        cap_permille: u32,
+        passed_ns: u64,
+    ) -> u64;
+    #[cfg(test)]
+    pub(crate) safe fn policy_credit1_cap_left(
+        used_ns: u64,
+        cap_permille: u32,
+        period_ns: u64,
+    ) -> u64;
+    pub(crate) safe fn policy_isacs_burns_cvcredit(cpu_boost: u32, in_group: u32) -> u32;
+    pub(crate) safe fn policy_isacs_left(
+        burns_cvcredit: u32,
+        credit: i64,
+        endcredit: i64,
+        cvcredit: i64,
+    ) -> i64;
+    pub(crate) safe fn policy_isacs_debt(credit: i64, endcredit: i64) -> u64;
+    pub(crate) safe fn policy_isacs_wakes_before(
+        cpu_boost: u32,
+        waking_in_group: u32,
+        running_in_group: u32,
+        waking: i64,
+        running: i64,
+        waking_cv: i64,
+        running_cv: i64,
+        waking_spent: u32,
+        end_all: u32,
+        preempts_boost: u32,
+    ) -> u32;
 }

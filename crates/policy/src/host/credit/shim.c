@@ -138,3 +138,41 @@ unsigned int policy_isacs_boost_over(long long cvcredit, unsigned int strictly_b
 {
 	return isacs_boost_over(cvcredit, strictly_below);
 }
+
+unsigned long long policy_credit1_used_after(unsigned long long used_ns, unsigned int cap_permille,
+					     unsigned long long passed_ns)
+{
+	return credit1_used_after(used_ns, cap_permille, passed_ns);
+}
+
+unsigned long long policy_credit1_cap_left(unsigned long long used_ns, unsigned int cap_permille,
+					   unsigned long long period_ns)
+{
+	return credit1_cap_left(used_ns, cap_permille, period_ns);
+}
+
+unsigned int policy_isacs_burns_cvcredit(unsigned int cpu_boost, unsigned int in_group)
+{
+	return isacs_burns_cvcredit(cpu_boost, in_group);
+}
+
+long long policy_isacs_left(unsigned int burns_cvcredit, long long credit, long long endcredit,
+			    long long cvcredit)
+{
+	return isacs_left(burns_cvcredit, credit, endcredit, cvcredit);
+}
+
+unsigned long long policy_isacs_debt(long long credit, long long endcredit)
+{
+	return isacs_debt(credit, endcredit);
+}
+
+unsigned int policy_isacs_wakes_before(unsigned int cpu_boost, unsigned int waking_in_group,
+				       unsigned int running_in_group, long long waking,
+				       long long running, long long waking_cv, long long running_cv,
+				       unsigned int waking_spent, unsigned int end_all,
+				       unsigned int preempts_boost)
+{
+	return isacs_wakes_before(cpu_boost, waking_in_group, running_in_group, waking, running,
+				  waking_cv, running_cv, waking_spent, end_all, preempts_boost);
+}

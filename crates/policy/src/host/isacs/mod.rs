@@ -244,7 +244,7 @@ impl RunQ {
     /// `vcpu` ran for `ran` under this queue and stops.
     pub fn on_charge(&self, vcpu: &mut Vcpu, ran: Ns, settings: &Settings) {
         let cost = credit2::cost(ran, vcpu.weight, settings.reference);
-        if self.cpu_boost && vcpu.in_group {
+        if self.burns_cvcredit(vcpu) {
             vcpu.cvcredit = vcpu.cvcredit.burn(cost);
             if settings.boost_counts_as_consumed {
                 vcpu.consumed += cost;
@@ -261,15 +261,19 @@ impl RunQ {
         if !settings.slice_ends_with_credit {
             return settings.slice;
         }
-        let left = if self.cpu_boost && vcpu.in_group {
-            vcpu.cvcredit
-        } else {
-            vcpu.credit
-                .burn(Ns(u64::try_from(vcpu.endcredit.0).unwrap_or(0)))
-        };
+        let left = Credit(ffi::policy_isacs_left(
+            u32::from(self.burns_cvcredit(vcpu)),
+            vcpu.credit.0,
+            vcpu.endcredit.0,
+            vcpu.cvcredit.0,
+        ));
         credit2::lasts(left, vcpu.weight, settings.reference)
             .max(Ns(1))
             .min(settings.slice)
+    }
+
+    fn burns_cvcredit(&self, vcpu: &Vcpu) -> bool {
+        ffi::policy_isacs_burns_cvcredit(u32::from(self.cpu_boost), u32::from(vcpu.in_group)) != 0
     }
 }
 

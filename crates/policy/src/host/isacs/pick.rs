@@ -119,16 +119,16 @@ fn best(table: &[Vcpu], of: &[usize], key: impl Fn(&Vcpu) -> Option<i64>) -> Opt
 /// phase 1; in phase 2 as A6 is set. Members of the group compare CVCredits.
 #[must_use]
 pub fn wakes_before(queue: &RunQ, waking: &Vcpu, running: &Vcpu, settings: &Settings) -> bool {
-    if !queue.cpu_boost {
-        if settings.end_test == EndTest::AllSpent && waking.is_spent(settings) {
-            return false;
-        }
-        return ffi::policy_credit2_preempts(waking.credit.0, running.credit.0) != 0;
-    }
-    match (waking.in_group, running.in_group) {
-        (true, true) => ffi::policy_credit2_preempts(waking.cvcredit.0, running.cvcredit.0) != 0,
-        (true, false) => settings.wake_in_boost == WakeInBoost::Waits,
-        (false, true) => settings.wake_in_boost == WakeInBoost::Preempts,
-        (false, false) => ffi::policy_credit2_preempts(waking.credit.0, running.credit.0) != 0,
-    }
+    ffi::policy_isacs_wakes_before(
+        u32::from(queue.cpu_boost),
+        u32::from(waking.in_group),
+        u32::from(running.in_group),
+        waking.credit.0,
+        running.credit.0,
+        waking.cvcredit.0,
+        running.cvcredit.0,
+        u32::from(waking.is_spent(settings)),
+        u32::from(settings.end_test == EndTest::AllSpent),
+        u32::from(settings.wake_in_boost == WakeInBoost::Preempts),
+    ) != 0
 }

@@ -71,8 +71,7 @@ fn debt(vcpu: &Vcpu, settings: &Settings) -> Ns {
     if !settings.keeps_debt {
         return Ns::ZERO;
     }
-    let beyond = vcpu.endcredit.0.saturating_sub(vcpu.credit.0);
-    Ns(u64::try_from(beyond).unwrap_or(0))
+    Ns(ffi::policy_isacs_debt(vcpu.credit.0, vcpu.endcredit.0))
 }
 
 /// Equations (3) and (4). With `one_pass` (A4) a member's CVCredit is computed

@@ -138,6 +138,30 @@ proptest! {
             ffi::policy_credit1_capped(other, cap, limit % (1 << 32)), u32::from(capped));
     }
 
+    /// Whatever the ticks: over any number of periods a capped vCPU that runs whenever
+    /// it may uses its cap, and at most one overrun more.
+    #[test]
+    fn a_cap_holds_over_periods(
+        cap in 1u32..1000, period in 1_000_000u64..100_000_000,
+        overruns in prop::collection::vec(0u64..8_000_000, 1..60),
+    ) {
+        let (mut used, mut ran) = (0u64, 0u64);
+        let per_period = mul_div(period, cap.into(), 1000);
+        for overrun in &overruns {
+            let left = ffi::policy_credit1_cap_left(used, cap, period);
+            prop_assert_eq!(left == 0, ffi::policy_credit1_capped(used, cap, period) != 0);
+            if left > 0 {
+                ran += left + overrun;
+                used += left + overrun;
+            }
+            used = ffi::policy_credit1_used_after(used, cap, period);
+        }
+        let periods = overruns.len() as u64;
+        prop_assert!(ran >= per_period * periods);
+        prop_assert!(ran <= per_period * periods + 8_000_000 , "{} {}", ran, per_period * periods);
+        prop_assert_eq!(ffi::policy_credit1_cap_left(used, 0, period), u64::MAX);
+    }
+
     #[test]
     fn credit2_agrees(
         credit in credit(), other in credit(), ran in time(), default in time(),
