@@ -8,11 +8,14 @@
 //! [[vm]]
 //! match = "guest=web"   # a part of the VMM's command line
 //! weight = 512
+//! class = "io"
+//! cap = 150             # per cent of one pCPU, all vCPUs together
 //! ```
 
 use std::path::Path;
 
 use serde::Deserialize;
+use serde::Serialize;
 use thiserror::Error;
 use units::Ns;
 
@@ -20,12 +23,19 @@ use crate::policy::credit::Credit1;
 use crate::policy::credit::Credit2;
 use crate::policy::fixed::MAX_SLICE;
 use crate::policy::fixed::MIN_SLICE;
+use crate::policy::isacs::Isacs;
+use crate::policy::ische::Ische;
+use crate::policy::vslicer::Vslicer;
 
 /// Weight of a VM of which the file says nothing; Xen's.
 pub const DEFAULT_WEIGHT: u32 = 256;
 
 /// Largest weight; Xen's.
 pub const MAX_WEIGHT: u32 = 65_535;
+
+/// Smallest and largest cap in per cent of one pCPU. Below 1 % of a period of 30 ms a
+/// turn would be shorter than what switching costs.
+pub const CAP_RANGE: std::ops::RangeInclusive<u32> = 1..=409_600;
 
 /// A policy file that cannot be used.
 #[derive(Debug, Error)]
@@ -76,6 +86,26 @@ impl<'de> Deserialize<'de> for Time {
     }
 }
 
+/// What kind of VM it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Class {
+    /// It computes.
+    #[default]
+    Cpu,
+    /// It waits for devices and has to answer them soon.
+    Io,
+}
+
+impl std::fmt::Display for Class {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Self::Cpu => "cpu",
+            Self::Io => "io",
+        })
+    }
+}
+
 /// A policy file.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -86,6 +116,15 @@ pub struct Config {
     /// Parameters of policy `credit2`.
     #[serde(default)]
     pub credit2: Credit2,
+    /// Parameters of policy `vslicer`.
+    #[serde(default)]
+    pub vslicer: Vslicer,
+    /// Parameters of policy `ische`.
+    #[serde(default)]
+    pub ische: Ische,
+    /// Parameters of policy `isacs`.
+    #[serde(default)]
+    pub isacs: Isacs,
     /// VMs that are not like all others; the first that matches counts.
     #[serde(default)]
     pub vm: Vec<Vm>,
@@ -99,7 +138,32 @@ pub struct Vm {
     #[serde(rename = "match")]
     pub pattern: String,
     /// More is more CPU time.
+    pub weight: Option<u32>,
+    /// Its kind.
+    pub class: Option<Class>,
+    /// Most that it may use, in per cent of one pCPU, all vCPUs together (K1).
+    pub cap: Option<u32>,
+}
+
+/// What a VM is worth, as a user says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Worth {
+    /// More is more CPU time.
     pub weight: u32,
+    /// Its kind.
+    pub class: Class,
+    /// Per cent of one pCPU, all vCPUs together; `None`: no limit.
+    pub cap: Option<u32>,
+}
+
+impl Default for Worth {
+    fn default() -> Self {
+        Self {
+            weight: DEFAULT_WEIGHT,
+            class: Class::Cpu,
+            cap: None,
+        }
+    }
 }
 
 impl Config {
@@ -137,6 +201,13 @@ impl Config {
             ("credit1.refill_period", config.credit1.refill_period),
             ("credit2.slice", config.credit2.slice),
             ("credit2.default_credit", config.credit2.default_credit),
+            ("vslicer.slice", config.vslicer.slice),
+            ("vslicer.micro", config.vslicer.micro),
+            ("ische.general_slice", config.ische.general_slice),
+            ("ische.io_slice", config.ische.io_slice),
+            ("isacs.slice", config.isacs.slice),
+            ("isacs.default_credit", config.isacs.default_credit),
+            ("isacs.cutoff", config.isacs.cutoff),
         ];
         for (field, time) in slices {
             if let Some(time) = time
@@ -149,6 +220,21 @@ impl Config {
                 ));
             }
         }
+        let vslicer = config.vslicer.settings();
+        if vslicer.micro > vslicer.slice {
+            return Err(wrong(
+                "vslicer.micro",
+                vslicer.micro.to_string(),
+                format!("{MIN_SLICE} to vslicer.slice, {}", vslicer.slice),
+            ));
+        }
+        if config.ische.general_cores == Some(0) {
+            return Err(wrong(
+                "ische.general_cores",
+                "0".to_owned(),
+                "at least 1".to_owned(),
+            ));
+        }
         for vm in &config.vm {
             if vm.pattern.is_empty() {
                 return Err(wrong(
@@ -157,38 +243,41 @@ impl Config {
                     "a part of the VMM's command line".to_owned(),
                 ));
             }
-            if !(1..=MAX_WEIGHT).contains(&vm.weight) {
-                return Err(wrong(
-                    "vm.weight",
-                    vm.weight.to_string(),
-                    format!("1 to {MAX_WEIGHT}"),
-                ));
+            for (field, value, range) in [
+                ("vm.weight", vm.weight, 1..=MAX_WEIGHT),
+                ("vm.cap", vm.cap, CAP_RANGE),
+            ] {
+                if let Some(value) = value
+                    && !range.contains(&value)
+                {
+                    let right = format!("{} to {}", range.start(), range.end());
+                    return Err(wrong(field, value.to_string(), right));
+                }
             }
         }
         Ok(config)
     }
 
-    /// The weight of the VM whose VMM is process `pid`.
+    /// What the VM is worth whose VMM has this command line.
     #[must_use]
-    pub fn weight_of(&self, pid: u32) -> u32 {
-        if self.vm.is_empty() {
-            return DEFAULT_WEIGHT;
-        }
-        // A VMM that has gone in the meantime needs no weight.
-        let bytes = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        self.weight_by(&command_line(&bytes))
-    }
-
-    fn weight_by(&self, line: &str) -> u32 {
-        self.vm
-            .iter()
-            .find(|vm| line.contains(&vm.pattern))
-            .map_or(DEFAULT_WEIGHT, |vm| vm.weight)
+    pub fn worth(&self, line: &str) -> Worth {
+        let all = Worth::default();
+        let found = self.vm.iter().find(|vm| line.contains(&vm.pattern));
+        found.map_or(all, |vm| Worth {
+            weight: vm.weight.unwrap_or(all.weight),
+            class: vm.class.unwrap_or(all.class),
+            cap: vm.cap,
+        })
     }
 }
 
+/// The command line of process `pid`; empty if it has gone.
+pub(crate) fn command_line_of(pid: u32) -> String {
+    command_line(&std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default())
+}
+
 /// `/proc/PID/cmdline` with blanks between the words.
-pub(crate) fn command_line(bytes: &[u8]) -> String {
+fn command_line(bytes: &[u8]) -> String {
     let words: Vec<_> = bytes
         .split(|byte| *byte == 0)
         .filter(|word| !word.is_empty())
@@ -211,7 +300,7 @@ mod tests {
         let text = "[[vm]]\nmatch = \"guest=web\"\nweight = 512\n\
             [[vm]]\nmatch = \"guest=\"\nweight = 128\n";
         let config = Config::parse(text, "f").unwrap();
-        let line = |bytes: &[u8]| config.weight_by(&command_line(bytes));
+        let line = |bytes: &[u8]| config.worth(&command_line(bytes)).weight;
         assert_eq!(line(b"qemu\0-name\0guest=web,x=on\0"), 512);
         assert_eq!(line(b"qemu\0-name\0guest=db\0"), 128);
         assert_eq!(line(b"firecracker\0"), DEFAULT_WEIGHT);
@@ -231,6 +320,13 @@ mod tests {
             ("[credit3]\n", ["p.toml", "credit3"]),
             ("[credit2]\nslice = \"soon\"\n", ["soon", "10ms"]),
             ("[[vm]]\nmatch = \"\"\nweight = 1\n", ["vm.match", "part"]),
+            ("[[vm]]\nmatch = \"a\"\ncap = 0\n", ["vm.cap = 0", "1 to"]),
+            ("[[vm]]\nmatch = \"a\"\nclass = \"disk\"\n", ["disk", "io"]),
+            (
+                "[vslicer]\nmicro = \"31ms\"\n",
+                ["vslicer.micro = 31 ms", "30 ms"],
+            ),
+            ("[ische]\ngeneral_cores = 0\n", ["ische.general_cores", "1"]),
         ] {
             let said = Config::parse(text, "p.toml").unwrap_err().to_string();
             assert!(parts.iter().all(|part| said.contains(part)), "{said}");
@@ -249,5 +345,14 @@ mod tests {
             config.credit2.settings(),
             policy::host::credit::credit2::Settings::default()
         );
+        assert_eq!(
+            config.vslicer.settings(),
+            policy::host::vslicer::Settings::default()
+        );
+        assert_eq!(
+            config.ische.settings(&config.credit1),
+            policy::host::ische::Settings::default()
+        );
+        assert_eq!(config.ische.automatic(), None);
     }
 }

@@ -10,25 +10,30 @@
 //! # Layout
 //! `src/bpf/` the mechanism, one file per concern: `vcpu.h` which threads are
 //! vCPUs, `account.h` what each does and has had, `event.h` interrupts raised to
-//! them, `policy_*.h` one per policy, `trace.h` what happened when. [`probe`]
+//! them, `policy_*.h` one per policy, `place.h` homes and caps, `trace.h` what happened when. [`probe`]
 //! whether this machine can run it, [`policy`] and [`config`] the parameters of
-//! each policy, [`run`] the loop, `seat` threads in and out of SCHED_EXT,
-//! [`table`] the counters, [`trace`] the file that records every on and off
-//! instant.
+//! each policy, [`run`] the loop, `load` the BPF side into the kernel, [`roster`] what
+//! each VM is worth, [`control`] what `scx_vcpu set` talks to, `seat` threads in and
+//! out of SCHED_EXT, `watch` the policy file while it runs, [`table`] the counters,
+//! [`trace`] the file that records every on and off instant.
 //!
 //! # Adding a policy
 //! A header `src/bpf/policy_NAME.h` with its rule, its parameters in
-//! `struct sv_settings` and [`config`], a line in each of [`policy`], [`run`] and
+//! `struct sv_settings` and [`config`], a line in each of [`policy`], `load` and
 //! `main.bpf.c`, and its part of the test in a VM, `crates/vlab/tests/vm_scx.sh`.
 
 pub mod config;
+pub mod control;
 pub mod policy;
 pub mod probe;
+pub mod roster;
 pub mod run;
 pub mod table;
 pub mod trace;
 
+mod load;
 mod seat;
+mod watch;
 
 /// The generated skeleton.
 mod skel {

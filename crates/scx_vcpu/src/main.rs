@@ -11,12 +11,15 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::Parser;
 use clap::Subcommand;
+use scx_vcpu::config::Class;
 use scx_vcpu::config::Config;
 use scx_vcpu::config::ConfigError;
+use scx_vcpu::control;
 use scx_vcpu::policy::Policy;
 use scx_vcpu::policy::fixed;
 use scx_vcpu::probe;
 use scx_vcpu::probe::Unsupported;
+use scx_vcpu::roster::Change;
 use scx_vcpu::run;
 use scx_vcpu::run::Rules;
 use scx_vcpu::table;
@@ -36,6 +39,7 @@ Try this on a KVM host, as root:
   scx_vcpu run --policy credit1          Xen's credit scheduler
   scx_vcpu list                          what each vCPU has had so far
   scx_vcpu stats --every 1s              what happens, second by second
+  scx_vcpu set guest=web --weight 512    twice the CPU time of others, from now on
 
 Exit codes: 0 done; 1 something failed; 2 wrong command line; 3 this machine
 lacks something (the message says what).";
@@ -53,6 +57,7 @@ enum Command {
     Run(RunArgs),
     List(ListArgs),
     Stats(StatsArgs),
+    Set(SetArgs),
     /// Whether this machine can run it; changes nothing.
     Doctor,
 }
@@ -103,6 +108,24 @@ struct StatsArgs {
     json: bool,
 }
 
+/// Changes what a VM is worth while it runs, until the scheduler ends or its policy
+/// file is changed.
+#[derive(Debug, clap::Args)]
+#[group(required = true, multiple = true, args = ["weight", "class", "cap"])]
+struct SetArgs {
+    /// The VM: the process id of its VMM, or a part of the VMM's command line.
+    vm: String,
+    /// More is more CPU time.
+    #[arg(long, value_name = "N")]
+    weight: Option<u32>,
+    /// What kind of VM it is.
+    #[arg(long, value_enum)]
+    class: Option<Class>,
+    /// Most CPU time it may use, in per cent of one pCPU, all its vCPUs together; 0: no limit.
+    #[arg(long, value_name = "PERCENT")]
+    cap: Option<u32>,
+}
+
 fn time(text: &str) -> Result<Ns, String> {
     let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
     u64::try_from(time.as_nanos())
@@ -120,6 +143,7 @@ fn main() -> ExitCode {
         Command::Run(args) => schedule(args),
         Command::List(args) => list(args),
         Command::Stats(args) => stats(args),
+        Command::Set(args) => set(args),
         Command::Doctor => doctor(),
     };
     match done {
@@ -179,15 +203,41 @@ fn schedule(args: &RunArgs) -> anyhow::Result<()> {
             let what = format!("credit2, slices of {}", rules.slice);
             (Rules::Credit2(rules), what)
         }
+        Policy::Vslicer => {
+            only_fixed("vslicer")?;
+            let rules = config.vslicer.settings();
+            let what = format!(
+                "vslicer, slices of {}, {} for class io",
+                rules.slice, rules.micro
+            );
+            (Rules::Vslicer(rules), what)
+        }
+        Policy::Ische => {
+            only_fixed("ische")?;
+            let rules = config.ische.settings(&config.credit1);
+            let what = format!(
+                "ische, slices of {} and {}",
+                rules.general_slice, rules.io_slice
+            );
+            (Rules::Ische(rules), what)
+        }
+        Policy::Isacs => {
+            only_fixed("isacs")?;
+            let rules = config.isacs.settings();
+            let what = format!("isacs, slices of {}", rules.slice);
+            (Rules::Isacs(rules), what)
+        }
     };
     let options = run::Options {
         rules,
         config,
+        file: args.config.clone(),
         trace: args.trace.clone(),
         length: args.length,
     };
-    run::run(&options, &stop_flag()?, |vms, vcpus| {
-        println!("{what}: {vcpus} vCPUs of {vms} VMs; Ctrl-C ends it");
+    run::run(&options, &stop_flag()?, |vms, vcpus, cores| {
+        let cores = cores.map_or(String::new(), |cores| format!(", {cores}"));
+        println!("{what}{cores}: {vcpus} vCPUs of {vms} VMs; Ctrl-C ends it");
     })
 }
 
@@ -214,6 +264,26 @@ fn stats(args: &StatsArgs) -> anyhow::Result<()> {
         left = left.map(|left| left - 1);
     }
     Ok(())
+}
+
+fn set(args: &SetArgs) -> anyhow::Result<()> {
+    let change = Change {
+        vm: args.vm.clone(),
+        weight: args.weight,
+        class: args.class,
+        cap: args.cap,
+    };
+    match control::ask(Path::new(control::SOCKET), &change)? {
+        control::Answer::Done { vm, worth, vcpus } => {
+            let cap = worth
+                .cap
+                .map_or("none".to_owned(), |cap| format!("{cap} %"));
+            let (weight, class) = (worth.weight, worth.class);
+            println!("VM {vm}, {vcpus} vCPUs: weight {weight}, class {class}, cap {cap}");
+            Ok(())
+        }
+        control::Answer::Refused(why) => anyhow::bail!(why),
+    }
 }
 
 fn show(vcpus: &[table::Vcpu], json: bool) -> anyhow::Result<()> {

@@ -7,7 +7,6 @@ use std::io::BufWriter;
 use std::io::Read;
 use std::io::Write;
 use std::mem::MaybeUninit;
-use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,33 +18,35 @@ use std::time::Duration;
 use std::time::Instant;
 
 use anyhow::Context;
-use libbpf_rs::MapCore;
-use libbpf_rs::MapFlags;
 use libbpf_rs::RingBufferBuilder;
-use libbpf_rs::skel::OpenSkel;
-use libbpf_rs::skel::SkelBuilder;
-use policy::host::credit::credit1;
-use policy::host::credit::credit2;
 use units::Ns;
 
+use crate::config;
 use crate::config::Config;
+use crate::control::Answer;
+use crate::control::SOCKET;
+use crate::control::Server;
+use crate::load;
+pub use crate::load::Rules;
+use crate::load::refuse;
+use crate::policy::isacs;
 use crate::probe;
-use crate::probe::Unsupported;
+use crate::roster::Roster;
+use crate::roster::Told;
 use crate::seat;
 use crate::seat::Found;
 use crate::seat::Seats;
 use crate::skel::MainSkel;
-use crate::skel::MainSkelBuilder;
-use crate::skel::types::sv_settings;
+use crate::table;
 use crate::table::PIN;
 use crate::trace::MAGIC;
+use crate::watch;
 
 /// How often the trace is emptied, and at most so late a signal is seen.
 const ROUND: Duration = Duration::from_millis(100);
 
-/// Where interrupts to vCPUs are seen, see `event.h`. A static function of KVM: a
-/// compiler may have dissolved it.
-const EVENTS: &str = "__apic_accept_irq";
+/// How often the policy file is looked at, and a VM's counters under iSche.
+const PERIOD: Duration = Duration::from_secs(1);
 
 /// Bytes of `struct sv_found`.
 const FOUND: usize = 16;
@@ -57,21 +58,12 @@ pub struct Options {
     pub rules: Rules,
     /// What each VM is worth.
     pub config: Config,
+    /// Where that is from: read again whenever it changes.
+    pub file: Option<PathBuf>,
     /// Where the trace goes.
     pub trace: Option<PathBuf>,
     /// End by itself after so long.
     pub length: Option<Duration>,
-}
-
-/// The rules of a policy.
-#[derive(Clone, Debug)]
-pub enum Rules {
-    /// Slice of each possible pCPU.
-    Fixed(Vec<Ns>),
-    /// See there.
-    Credit1(credit1::Settings),
-    /// See there.
-    Credit2(credit2::Settings),
 }
 
 /// The kernel ended the scheduler.
@@ -95,14 +87,15 @@ pub fn possible_cpus() -> anyhow::Result<u32> {
 
 /// Loads the scheduler and keeps it until `stop` is set.
 ///
-/// `ready` is called once, when vCPUs are being scheduled.
+/// `ready` is called once, when so many vCPUs of so many VMs are being scheduled; its
+/// last argument are iSche's cores, for people.
 ///
 /// # Errors
-/// [`Unsupported`], [`Ended`], or a file that cannot be written.
+/// [`probe::Unsupported`], [`Ended`], or a file that cannot be written.
 pub fn run(
     options: &Options,
     stop: &Arc<AtomicBool>,
-    ready: impl FnOnce(usize, usize),
+    ready: impl FnOnce(usize, usize, Option<String>),
 ) -> anyhow::Result<()> {
     probe::files(Path::new("/"))?;
     probe::core_scheduling()?;
@@ -111,18 +104,35 @@ pub fn run(
 
     libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Debug, libbpf_says)));
     let mut storage = MaybeUninit::uninit();
-    let mut skel = load(options, &mut storage)?;
+    let mut skel = load::load(options, &mut storage)?;
     let _switch = skel.links.switches.take();
     let seats = Mutex::new(Seats::default());
-    let refused = Mutex::new(None::<io::Error>);
+    let refused = Mutex::new(None::<anyhow::Error>);
     let knobs = libbpf_rs::MapHandle::try_from(&skel.maps.vcpus).map_err(refuse)?;
+    let cores = watch::label_cores(&options.rules, &options.config)?;
+    watch::set_core_slices(&skel, &options.rules, cores.as_ref())?;
+    let roster = Mutex::new(Roster::new(options.config.clone(), cores));
+    let set_vcpu = &skel.progs.set_vcpu;
+    // One that is scheduled is changed; another one finds its mark when it comes.
+    let tell = |told: Told| -> anyhow::Result<usize> {
+        let count = told.len();
+        for (found, worth) in told {
+            if !load::change(set_vcpu, found, worth)? {
+                load::mark(&knobs, found, worth).context("cannot mark a vCPU thread")?;
+            }
+        }
+        Ok(count)
+    };
+    let welcome = |found: Found| {
+        let line = config::command_line_of(found.vm);
+        let told = lock(&roster).add(found, line, seat::allowed(found.tid));
+        tell(told)
+    };
     let seat = |found: Found| {
-        let marked = if seat::is_taken(found.tid) {
-            Ok(())
-        } else {
-            mark(&knobs, found, options.config.weight_of(found.vm))
-        };
-        let taken = marked.and_then(|()| lock(&seats).take(found));
+        let taken = welcome(found).and_then(|_| {
+            let cannot = "cannot make a vCPU thread SCHED_EXT";
+            lock(&seats).take(found).context(cannot)
+        });
         match taken {
             Ok(true) => tracing::info!(vm = found.vm, vcpu = found.vcpu, tid = found.tid, "vCPU"),
             Ok(false) => {}
@@ -152,8 +162,7 @@ pub fn run(
     // What the kernel's side finds when a thread comes to it. Those that a killed
     // predecessor left in SCHED_EXT come as soon as there is a scheduler.
     for found in list(&skel)? {
-        mark(&knobs, found, options.config.weight_of(found.vm))
-            .context("cannot mark a vCPU thread")?;
+        welcome(found)?;
     }
     // The scheduler before its first vCPU, and the watcher before the list: a
     // vCPU that starts in between is seen twice and not missed.
@@ -167,9 +176,19 @@ pub fn run(
         seat(found);
     }
     let _pin = Pin::new(&mut skel.maps.table);
+    let entries = libbpf_rs::MapHandle::try_from(&skel.maps.table).map_err(refuse)?;
+    let pcpus = libbpf_rs::MapHandle::try_from(&skel.maps.pcpus).map_err(refuse)?;
+    let (possible, mut seen) = (possible_cpus()?, Vec::new());
+    let control = Server::bind(Path::new(SOCKET))
+        .inspect_err(
+            |error| tracing::warn!(%error, "`scx_vcpu set` will not work: cannot make {SOCKET}"),
+        )
+        .ok();
     let (vms, vcpus) = lock(&seats).count();
-    ready(vms, vcpus);
+    ready(vms, vcpus, lock(&roster).labels());
 
+    let mut file = watch::Watched::new(options.file.as_deref());
+    let mut looked = Instant::now();
     let end = options.length.map(|length| Instant::now() + length);
     let mut ended = None;
     while !stop.load(Ordering::Relaxed) && end.is_none_or(|end| Instant::now() < end) {
@@ -180,7 +199,51 @@ pub fn run(
         }
         flush(&rings, &writer)?;
         if let Some(error) = lock(&refused).take() {
-            return Err(error).context("cannot make a vCPU thread SCHED_EXT");
+            return Err(error);
+        }
+        if let Some(control) = &control {
+            control.serve(|change| {
+                if let Rules::Fixed(_) = options.rules {
+                    let why = "policy fixed treats all VMs alike; run another one";
+                    return Answer::Refused(why.to_owned());
+                }
+                let changed = lock(&roster).set(change);
+                match changed.map(|(vm, worth, told)| (vm, worth, tell(told))) {
+                    Ok((vm, worth, Ok(vcpus))) => Answer::Done { vm, worth, vcpus },
+                    Ok((.., Err(error))) => Answer::Refused(format!("{error:#}")),
+                    Err(error) => Answer::Refused(error.to_string()),
+                }
+            });
+        }
+        if let Rules::Isacs(_) = options.rules
+            && options.config.isacs.io_balance != Some(false)
+        {
+            // Algorithm 2 (A5).
+            let loads = table::pcpus(&pcpus, possible)?;
+            let table = table::entries(&entries)?;
+            for (tid, cpu) in isacs::moves(&options.config.isacs, &loads, &table, &mut seen) {
+                let told = lock(&roster).move_home(tid, cpu);
+                tell(told)?;
+            }
+        }
+        if looked.elapsed() >= PERIOD {
+            let length = looked.elapsed();
+            looked = Instant::now();
+            lock(&roster).retain(|tid| seat::policy_of(tid).is_some());
+            if let Some(config) = file.changed() {
+                let cores = watch::label_cores(&options.rules, &config)?;
+                watch::set_core_slices(&skel, &options.rules, cores.as_ref())?;
+                let told = lock(&roster).reload(config, cores);
+                tell(told)?;
+                tracing::info!(
+                    labels = lock(&roster).labels(),
+                    "read the policy file again"
+                );
+            } else if lock(&roster).is_automatic() {
+                let length = Ns(u64::try_from(length.as_nanos())?);
+                let told = lock(&roster).period(&table::entries(&entries)?, length);
+                tell(told)?;
+            }
         }
         ended = why_ended(&skel);
         if ended.is_some() {
@@ -190,6 +253,7 @@ pub fn run(
     // Undone in this order: no new vCPUs, the label of each thread, then the
     // scheduler itself.
     drop(watcher);
+    drop(control);
     drop(rings);
     drop(seats);
     drop(ops);
@@ -202,99 +266,6 @@ pub fn run(
         tracing::warn!(lost, "events did not fit into the trace");
     }
     ended.map_or(Ok(()), |ended| Err(ended.into()))
-}
-
-fn load<'a>(
-    options: &Options,
-    storage: &'a mut MaybeUninit<libbpf_rs::OpenObject>,
-) -> anyhow::Result<MainSkel<'a>> {
-    let cpus = possible_cpus()?;
-    let mut open = MainSkelBuilder::default().open(storage).map_err(refuse)?;
-    if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
-        rodata.nr_cpu_ids = cpus;
-        rodata.settings = settings(&options.rules)?;
-    }
-    open.maps.slices.set_max_entries(cpus).map_err(refuse)?;
-    open.maps.pcpus.set_max_entries(cpus).map_err(refuse)?;
-    let tracing = options.trace.is_some();
-    // Without a trace nothing of it is in the kernel's way.
-    open.progs.switches.set_autoload(tracing);
-    open.progs.wakes.set_autoload(tracing);
-    let events = probe::has_kvm_function(Path::new("/"), EVENTS);
-    if !events {
-        tracing::warn!("this kernel's KVM has no {EVENTS}: I/O events are not seen");
-    }
-    open.progs.irq_raised.set_autoload(events);
-    let mut skel = open.load().map_err(refuse)?;
-    if let Rules::Fixed(slices) = &options.rules {
-        for (cpu, slice) in slices.iter().enumerate() {
-            let key = u32::try_from(cpu)?.to_ne_bytes();
-            skel.maps
-                .slices
-                .update(&key, &slice.0.to_ne_bytes(), MapFlags::ANY)
-                .context("cannot set the slices")?;
-        }
-    }
-    if events {
-        skel.links.irq_raised = Some(skel.progs.irq_raised.attach_trace().map_err(refuse)?);
-    }
-    if tracing {
-        skel.links.switches = Some(skel.progs.switches.attach_trace().map_err(refuse)?);
-        skel.links.wakes = Some(skel.progs.wakes.attach_trace().map_err(refuse)?);
-    }
-    Ok(skel)
-}
-
-/// The rules as the kernel's side reads them.
-fn settings(rules: &Rules) -> anyhow::Result<sv_settings> {
-    let nr_cpus = std::thread::available_parallelism().context("cannot count the CPUs")?;
-    let all = sv_settings {
-        nr_cpus: u32::try_from(nr_cpus.get())?,
-        ..sv_settings::default()
-    };
-    Ok(match rules {
-        Rules::Fixed(_) => sv_settings { policy: 0, ..all },
-        Rules::Credit1(rules) => sv_settings {
-            policy: 1,
-            slice_ns: rules.slice.0,
-            boost_slice_ns: rules.boost_slice.0,
-            refill_ns: rules.refill_period.0,
-            credit_limit_ns: rules.credit_limit.0,
-            zero_is_under: u32::from(rules.zero_is_under),
-            boost_needs_under: u32::from(rules.boost_needs_under),
-            ..all
-        },
-        Rules::Credit2(rules) => sv_settings {
-            policy: 2,
-            slice_ns: rules.slice.0,
-            default_credit_ns: rules.default_credit.0,
-            reference: rules.reference.get(),
-            reset_adds: u32::from(rules.reset == credit2::Reset::AddToDebt),
-            reset_at_zero: u32::from(rules.reset_at_zero),
-            slice_ends_with_credit: u32::from(rules.slice_ends_with_credit),
-            ..all
-        },
-    })
-}
-
-/// Tells the BPF side what a thread is and what it is worth.
-fn mark(knobs: &libbpf_rs::MapHandle, found: Found, weight: u32) -> io::Result<()> {
-    let Some(tid) = rustix::process::Pid::from_raw(found.tid.cast_signed()) else {
-        return Ok(());
-    };
-    // PIDFD_THREAD (6.9), older than any kernel with sched_ext.
-    let thread = rustix::process::PidfdFlags::from_bits_retain(libc::O_EXCL.cast_unsigned());
-    // One that has gone needs no mark.
-    let Ok(pidfd) = rustix::process::pidfd_open(tid, thread) else {
-        return Ok(());
-    };
-    let value: Vec<u8> = [found.vm, found.vcpu, 0, weight, 0, 0]
-        .iter()
-        .flat_map(|word: &u32| word.to_ne_bytes())
-        .collect();
-    knobs
-        .update(&pidfd.as_raw_fd().to_ne_bytes(), &value, MapFlags::ANY)
-        .map_err(io::Error::other)
 }
 
 /// The table's name in the file system, for `scx_vcpu list`.
@@ -378,13 +349,6 @@ fn open_trace(path: &Path) -> anyhow::Result<BufWriter<File>> {
     let mut writer = BufWriter::new(File::create(path).with_context(cannot)?);
     writer.write_all(&MAGIC).with_context(cannot)?;
     Ok(writer)
-}
-
-fn refuse(error: libbpf_rs::Error) -> anyhow::Error {
-    match error.kind() {
-        libbpf_rs::ErrorKind::PermissionDenied => Unsupported::NotPermitted.into(),
-        _ => Unsupported::Refused(error).into(),
-    }
 }
 
 fn libbpf_says(_level: libbpf_rs::PrintLevel, message: String) {

@@ -79,13 +79,20 @@ impl Drop for Seats {
     }
 }
 
-/// Is the thread SCHED_EXT already?
-pub(crate) fn is_taken(tid: u32) -> bool {
-    policy_of(tid) == Some(SCHED_EXT)
+/// The CPUs that a thread may run on; none if it has gone.
+pub(crate) fn allowed(tid: u32) -> Vec<u32> {
+    let tid = rustix::process::Pid::from_raw(tid.cast_signed());
+    let Some(set) = tid.and_then(|tid| rustix::thread::sched_getaffinity(Some(tid)).ok()) else {
+        return Vec::new();
+    };
+    let cpus = 0..rustix::thread::CpuSet::MAX_CPU;
+    cpus.filter(|cpu| set.is_set(*cpu))
+        .map(|cpu| cpu as u32)
+        .collect()
 }
 
 /// Scheduling policy of a thread; `None` if it has gone.
-fn policy_of(tid: u32) -> Option<i32> {
+pub(crate) fn policy_of(tid: u32) -> Option<i32> {
     let tid = libc::pid_t::try_from(tid).ok()?;
     // SAFETY: takes a number and touches no memory of ours.
     let policy = unsafe { libc::sched_getscheduler(tid) };

@@ -12,11 +12,13 @@ use serde::Deserialize;
 use serde::Serialize;
 use units::Ns;
 
+use crate::config::Class;
+
 /// Where a scheduler that runs keeps its table for others.
 pub(crate) const PIN: &str = "/sys/fs/bpf/scx_vcpu_table";
 
 /// Bytes of `struct sv_vcpu`.
-const ENTRY: usize = 168;
+const ENTRY: usize = 264;
 
 /// Entries read at once.
 const BATCH: u32 = 256;
@@ -48,6 +50,10 @@ pub struct Vcpu {
     pub cpu: u32,
     /// More is more CPU time.
     pub weight: u32,
+    /// Its VM's kind.
+    pub class: Class,
+    /// Most of a pCPU that it may use, in thousandths; 0: no limit.
+    pub cap_permille: u32,
     /// Time on a pCPU; without what goes on now.
     pub ran: Ns,
     /// Time in which it could run and did not.
@@ -66,6 +72,38 @@ pub struct Vcpu {
     pub ipi: u64,
     /// Credit in ns of running at the reference weight.
     pub credit: i64,
+    /// ISACS: what the last reallocation gave for I/O.
+    pub ivcredit: Ns,
+}
+
+/// What a pCPU has for its queue, as far as user space decides on it: ISACS.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Pcpu {
+    /// Sum of the IVCredits of the last reallocation.
+    pub(crate) io_load: Ns,
+    /// Response events of its vCPUs in the period before.
+    pub(crate) io_events: u64,
+    /// Reallocations so far.
+    pub(crate) reallocations: u64,
+}
+
+/// All pCPUs, by number.
+pub(crate) fn pcpus(map: &impl MapCore, count: u32) -> anyhow::Result<Vec<Pcpu>> {
+    (0..count)
+        .map(|cpu| {
+            let bytes = map.lookup(&cpu.to_ne_bytes(), MapFlags::ANY)?;
+            let bytes = bytes.unwrap_or_default();
+            let u64_at = |at: usize| {
+                let bytes = bytes.get(at..at + 8)?.try_into().ok()?;
+                Some(u64::from_ne_bytes(bytes))
+            };
+            Ok(Pcpu {
+                io_load: Ns(u64_at(72).unwrap_or(0)),
+                io_events: u64_at(80).unwrap_or(0),
+                reallocations: u64_at(88).unwrap_or(0),
+            })
+        })
+        .collect()
 }
 
 /// All vCPUs of the scheduler that runs on this machine.
@@ -122,6 +160,12 @@ fn decode(bytes: &[u8]) -> Option<Vcpu> {
         vcpu: u32_at(12)?,
         cpu: u32_at(16)?,
         weight: u32_at(20)?,
+        class: if u32_at(168)? == 0 {
+            Class::Cpu
+        } else {
+            Class::Io
+        },
+        cap_permille: u32_at(24)?,
         ran: Ns(u64_at(48)?),
         waited: Ns(u64_at(56)?),
         slept: Ns(u64_at(64)?),
@@ -131,6 +175,7 @@ fn decode(bytes: &[u8]) -> Option<Vcpu> {
         io: u64_at(96)?,
         ipi: u64_at(104)?,
         credit: u64_at(112)?.cast_signed(),
+        ivcredit: Ns(u64_at(208)?),
     })
 }
 
@@ -144,12 +189,14 @@ pub fn text(vcpus: &[Vcpu]) -> String {
         *of_vm.entry(vcpu.vm).or_default() += vcpu.ran;
     }
     let mut text = format!(
-        "{:>8} {:>5} {:>8} {:>5} {:>7} {:>7} {:>10} {:>10} {:>8} {:>8} {:>8} {:>10}  {}\n",
+        "{:>8} {:>5} {:>8} {:>5} {:>5} {:>7} {:>6} {:>7} {:>10} {:>10} {:>8} {:>8} {:>8} {:>10}  {}\n",
         "VM",
         "vCPU",
         "thread",
         "pCPU",
+        "class",
         "weight",
+        "cap",
         "VM has",
         "ran",
         "waited",
@@ -162,12 +209,17 @@ pub fn text(vcpus: &[Vcpu]) -> String {
     for vcpu in vcpus {
         let share = of_vm[&vcpu.vm].0 as f64 / all.0.max(1) as f64;
         text += &format!(
-            "{:>8} {:>5} {:>8} {:>5} {:>7} {:>5.1} % {:>10} {:>10} {:>8} {:>8} {:>8} {:>10.2}  {}\n",
+            "{:>8} {:>5} {:>8} {:>5} {:>5} {:>7} {:>6} {:>5.1} % {:>10} {:>10} {:>8} {:>8} {:>8} {:>10.2}  {}\n",
             vcpu.vm,
             vcpu.vcpu,
             vcpu.tid,
             vcpu.cpu,
+            vcpu.class,
             vcpu.weight,
+            match vcpu.cap_permille {
+                0 => "none".to_owned(),
+                cap => format!("{}.{}%", cap / 10, cap % 10),
+            },
             share * 100.0,
             vcpu.ran.to_string(),
             vcpu.waited.to_string(),
@@ -236,6 +288,8 @@ mod tests {
         ] {
             bytes.extend(long.to_ne_bytes());
         }
+        bytes.resize(168, 0);
+        bytes.extend(1u32.to_ne_bytes());
         bytes.resize(ENTRY, 0);
         bytes
     }
@@ -244,6 +298,7 @@ mod tests {
     fn an_entry_is_read_as_the_bpf_side_lays_it_out() {
         let vcpu = decode(&entry(3, 10)).unwrap();
         assert_eq!((vcpu.vm, vcpu.tid, vcpu.vcpu, vcpu.weight), (7, 70, 1, 512));
+        assert_eq!(vcpu.class, Class::Io);
         assert_eq!(
             (vcpu.ran, vcpu.waited, vcpu.slept),
             (Ns(10), Ns(20), Ns(30))

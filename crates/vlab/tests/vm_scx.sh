@@ -17,12 +17,18 @@ state_is() {
 	[ "$(cat /sys/kernel/sched_ext/state)" = "$1" ]
 }
 
+# It says so when it schedules; one that has ended never will.
+started() {
+	[ -s /tmp/said ] || ! kill -0 "$scx" 2>/dev/null
+}
+
 # start POLICY [ARGUMENTS]: returns when it schedules.
 start() {
 	: >/tmp/said
 	scx_vcpu run --policy "$@" >/tmp/said 2>/tmp/errors &
 	scx=$!
-	until_ok test -s /tmp/said || cat /tmp/errors
+	until_ok started
+	[ -s /tmp/said ] || cat /tmp/errors
 }
 
 # finish KEY: a clean end, and what it leaves.
@@ -47,10 +53,19 @@ vcpus_are_there() {
 	[ "$(cat /proc/[0-9]*/task/[0-9]*/comm 2>/dev/null | grep -c '^vcpu-')" = 5 ]
 }
 
-# measure KEY: what each vCPU gets in 4 s.
+# measure KEY: what each vCPU gets in 3 s.
 measure() {
-	scx_vcpu stats --every 4s --count 1 --json >/tmp/stats
+	scx_vcpu stats --every 3s --count 1 --json >/tmp/stats
 	echo "$1 $(cat /tmp/stats)"
+}
+
+# now KEY: nanoseconds, on the clock of the traces.
+now() {
+	awk -v key="$1" '{ printf "%s %.0f\n", key, $1 * 1000000000 }' /proc/uptime
+}
+
+change() {
+	scx_vcpu set "$@" || echo "set-failed $*"
 }
 
 echo "doctor $(scx_vcpu doctor >/dev/null 2>&1; echo $?)"
@@ -64,6 +79,17 @@ cat >/tmp/policy.toml <<EOF
 [[vm]]
 match = "401s"
 weight = 512
+[[vm]]
+match = "403s"
+class = "io"
+[ische]
+general_cores = 1
+seed = 0
+# The device is slower than the published cut-off: its intervals are to count here, and
+# periods are to have some of them.
+[isacs]
+cutoff = "200ms"
+default_credit = "50ms"
 EOF
 
 start fixed --slice 50ms --trace /tmp/trace
@@ -95,9 +121,50 @@ sleep 2
 echo "killed-ran-ms $(($(ran) - before))"
 
 # The first of these finds the vCPUs as the killed one has left them.
-for policy in credit1 credit2; do
-	start $policy --config /tmp/policy.toml
-	measure $policy
-	finish $policy
+start credit1 --config /tmp/policy.toml
+measure credit1
+# 1000 % would be no cap on two pCPUs; nobody else could use what these leave.
+change 401s --cap 40
+change 402s --cap 60
+measure capped
+echo "nobody $(scx_vcpu set 999s --cap 1 2>&1)"
+finish credit1
+
+start credit2 --config /tmp/policy.toml
+measure credit2
+change 402s --weight 2048
+measure credit2-set
+finish credit2
+
+start isacs --config /tmp/policy.toml
+measure isacs
+echo "isacs-then $(scx_vcpu list --json)"
+finish isacs
+
+start vslicer --config /tmp/policy.toml --trace /tmp/trace
+measure vslicer
+change 402s --class io
+now vslicer-set
+measure vslicer-micro
+finish vslicer
+echo "vslicer-trace $(xxd -p /tmp/trace | tr -d '\n')"
+
+# iSche decides where they run, if their owner does not.
+for task in /proc/[0-9]*/task/[0-9]*; do
+	case $(cat "$task/comm" 2>/dev/null) in
+	vcpu-*) taskset -p 3 "${task##*/}" >/dev/null ;;
+	esac
 done
+start ische --config /tmp/policy.toml --trace /tmp/trace
+echo "ische-said $(cat /tmp/said)"
+measure ische
+change 402s --class io
+now ische-set
+measure ische-io
+# The other core is the general one; what was set counts no longer.
+sed -i 's/^seed = .*/seed = 2/' /tmp/policy.toml
+sleep 3
+echo "ische-moved $(scx_vcpu list --json)"
+finish ische
+echo "ische-trace $(xxd -p /tmp/trace | tr -d '\n')"
 echo "dmesg $(dmesg | grep -c 'sched_ext.*\(error\|stall\|runnable\)')"

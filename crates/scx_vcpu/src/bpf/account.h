@@ -9,17 +9,8 @@
  */
 #pragma once
 
+#include "table.h"
 #include "vcpu.h"
-
-#define MAX_VCPUS 4096
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, MAX_VCPUS);
-	__type(key, u32);
-	__type(value, struct sv_vcpu);
-} table SEC(".maps");
 
 /* Thread to entry, for those who know a vCPU by its kernel structure only. */
 struct {
@@ -29,46 +20,8 @@ struct {
 	__type(value, u32);
 } slot_of_tid SEC(".maps");
 
-/* What a pCPU has for its queue. */
-struct pcpu {
-	/* The vCPU that runs on it, as position in the table plus one. */
-	u32 slot;
-	u32 pad;
-	/* Counts up: the order of those that came. */
-	u64 sequence;
-	/* Credit1: shares when its queue was last sorted; credit2: its resets. */
-	u64 shares;
-	u64 resets;
-};
-
-/* Sized to the number of possible pCPUs at load. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct pcpu);
-} pcpus SEC(".maps");
-
-/* Entries in use are all below this. */
-u32 nr_slots;
-
 /* vCPUs that found no free entry: they run, without credit. */
 u64 nr_table_full;
-
-static __always_inline struct pcpu *pcpu_of(s32 cpu)
-{
-	u32 key = cpu;
-
-	return bpf_map_lookup_elem(&pcpus, &key);
-}
-
-/* Entry of a position plus one. */
-static __always_inline struct sv_vcpu *entry_of(u32 slot)
-{
-	u32 key = slot - 1;
-
-	return slot ? bpf_map_lookup_elem(&table, &key) : NULL;
-}
 
 static __always_inline struct sv_vcpu *entry_of_task(struct task_struct *p)
 {
@@ -133,13 +86,21 @@ static __always_inline void enter(struct task_struct *p)
 	v->vcpu = knobs->vcpu;
 	v->weight = knobs->weight;
 	v->cap_permille = knobs->cap_permille;
+	v->class = knobs->class;
+	v->home = knobs->home;
+	v->queued = v->parked = 0;
 	v->since_ns = bpf_ktime_get_ns();
 	v->cpu = p->thread_info.cpu;
 	v->boosted = v->io_pending = v->counted = 0;
 	v->ran_ns = v->waited_ns = v->slept_ns = 0;
 	v->nr_turns = v->nr_preempted = v->nr_wakes = v->nr_io = v->nr_ipi = 0;
 	v->credit = 0;
-	v->shares = v->resets = v->used_ns = v->used_in = v->rest_ns = v->key = 0;
+	v->shares = v->resets = v->used_ns = v->used_at = v->rest_ns = v->key = 0;
+	v->left_ns = 0;
+	v->endcredit = v->cvcredit = 0;
+	v->ivcredit = v->consumed = 0;
+	v->event_at_ns = v->events_counted = v->events = v->event_ema_ns = 0;
+	v->event_ema_valid = v->in_group = 0;
 	knobs->slot = search.slot;
 	/* Only ever grows; a lost race is made good by the next one. */
 	if (nr_slots < search.slot)

@@ -14,6 +14,7 @@
 #pragma once
 
 #include "account.h"
+#include "rule_isacs.h"
 
 SEC("fentry/__apic_accept_irq")
 int BPF_PROG(irq_raised, struct kvm_lapic *apic)
@@ -35,6 +36,8 @@ int BPF_PROG(irq_raised, struct kvm_lapic *apic)
 	} else {
 		__sync_fetch_and_add(&v->nr_io, 1);
 		v->io_pending = 1;
+		if (settings.policy == SV_ISACS)
+			isacs_event(v, bpf_ktime_get_ns());
 	}
 	return 0;
 }

@@ -45,8 +45,11 @@ enum {
 /* kernel/sched/ext: enum scx_ops_flags, enum scx_ent_flags */
 #define SCX_OPS_SWITCH_PARTIAL (1ULL << 3)
 #define SCX_TASK_QUEUED (1U << 0)
+#define SCX_OPS_ENQ_LAST (1ULL << 1)
 #define SCX_ENQ_WAKEUP 1ULL
+#define SCX_KICK_IDLE (1ULL << 0)
 #define SCX_KICK_PREEMPT (1ULL << 1)
+#define SCX_DSQ_LOCAL ((1ULL << 63) | 2)
 
 /* include/uapi/linux/time.h */
 #define CLOCK_MONOTONIC 1
@@ -71,11 +74,16 @@ struct sched_ext_entity {
 	u64 dsq_vtime;
 };
 
+struct cpumask {
+	unsigned long bits[1];
+};
+
 struct task_struct {
 	struct thread_info thread_info;
 	int pid;
 	int tgid;
 	unsigned int policy;
+	const struct cpumask *cpus_ptr;
 	struct sched_ext_entity scx;
 };
 

@@ -6,9 +6,9 @@
  * the VMM's own threads and the kernel's among them, stays in the fair class,
  * which comes before ours: it preempts vCPUs at once and without any code here.
  *
- * Two queues per pCPU. Who is next is their order; for how long is the policy's.
- * This file has the calls that the kernel makes and hands them on: account.h
- * counts, event.h sees interrupts, policy_*.h decide.
+ * Queues per pCPU. Who is next, and for how long, is the policy's. This file has
+ * the calls that the kernel makes and hands them on: account.h counts, event.h sees
+ * interrupts, place.h knows homes and caps, policy_*.h decide.
  *
  * Under `fixed` a vCPU that is preempted by the fair class goes back to the head
  * with the rest of its slice: the kernel does that by itself. The credit policies
@@ -16,7 +16,8 @@
  *
  * Limits: the kernel looks at slices in its tick, so they are up to one tick
  * too long (4 ms on Debian's kernels). A vCPU stays on the pCPU it ran on
- * unless its affinity says otherwise: balancing is the policy's business.
+ * unless its affinity or its home says otherwise. Caps need a policy other than
+ * `fixed`.
  */
 #include "kernel.h"
 
@@ -26,14 +27,16 @@
 
 #include "account.h"
 #include "event.h"
+#include "place.h"
 #include "policy_credit1.h"
 #include "policy_credit2.h"
 #include "policy_fixed.h"
+#include "policy_isacs.h"
+#include "policy_vslicer.h"
+#include "set.h"
 #include "trace.h"
 
 char LICENSE[] SEC("license") = "GPL";
-
-const volatile u32 nr_cpu_ids = 1;
 
 /* Why the kernel ended us, for user space. */
 s32 exit_kind;
@@ -43,65 +46,93 @@ char exit_message[256];
 SEC("struct_ops/vcpu_select_cpu")
 s32 BPF_PROG(vcpu_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
 {
-	return prev_cpu;
+	struct sv_vcpu *v = entry_of_task(p);
+
+	return v ? place(p, v, prev_cpu) : prev_cpu;
 }
 
 SEC("struct_ops/vcpu_enqueue")
 void BPF_PROG(vcpu_enqueue, struct task_struct *p, u64 enq_flags)
 {
-	s32 cpu = scx_bpf_task_cpu___k(p);
+	s32 here = scx_bpf_task_cpu___k(p), cpu;
 	struct sv_vcpu *v;
 
 	if (settings.policy == SV_FIXED) {
-		scx_bpf_dsq_insert___v2___k(p, queue_of(cpu, QUEUE_FIRST), fixed_slice_ns(p, cpu),
+		scx_bpf_dsq_insert___v2___k(p, queue_of(here, QUEUE_FIRST), fixed_slice_ns(p, here),
 					    enq_flags);
 		return;
 	}
 	v = entry_of_task(p);
 	if (!v)
-		enqueue_stranger(p, cpu, enq_flags);
-	else if (settings.policy == SV_CREDIT1)
-		credit1_enqueue(p, v, cpu, enq_flags);
-	else
+		return enqueue_stranger(p, here, enq_flags);
+	cpu = place(p, v, here);
+	if (is_capped(v))
+		return park(p, v, cpu, enq_flags);
+	if (settings.policy == SV_CREDIT2)
 		credit2_enqueue(p, v, cpu, enq_flags);
+	else if (settings.policy == SV_VSLICER)
+		vslicer_enqueue(p, v, cpu, enq_flags);
+	else if (settings.policy == SV_ISACS)
+		isacs_enqueue(p, v, cpu, enq_flags);
+	else
+		credit1_enqueue(p, v, cpu, enq_flags);
+	/* The kernel looks after the pCPU that it chose. */
+	if (cpu != here)
+		scx_bpf_kick_cpu___k(cpu, SCX_KICK_IDLE);
 }
 
 static __always_inline void charge(struct sv_vcpu *v, u64 ran_ns)
 {
-	if (settings.policy == SV_CREDIT1)
+	if (v->cap_permille)
+		v->used_ns += ran_ns;
+	if (has_credit1())
 		credit1_charge(v, ran_ns);
 	else if (settings.policy == SV_CREDIT2)
 		credit2_charge(v, ran_ns);
+	else if (settings.policy == SV_VSLICER)
+		vslicer_charge(v, ran_ns);
+	else if (settings.policy == SV_ISACS)
+		isacs_charge(v, ran_ns);
 }
 
 SEC("struct_ops/vcpu_dispatch")
 void BPF_PROG(vcpu_dispatch, s32 cpu, struct task_struct *prev)
 {
+	u64 turn_ns = settings.policy == SV_FIXED ? fixed_whole_ns(cpu) : settings.slice_ns;
+	struct sv_knobs *knobs = NULL;
 	struct sv_vcpu *v = NULL;
 	bool other;
 
 	/* One that goes to sleep is not asked. */
 	if (prev && !(prev->scx.flags & SCX_TASK_QUEUED))
 		prev = NULL;
-	if (prev)
+	if (prev) {
+		knobs = vcpu_of(prev);
 		v = entry_of_task(prev);
+	}
 	if (v)
 		charge(v, account(v, SV_RUNS));
-	if (settings.policy == SV_CREDIT1)
-		other = credit1_dispatch(cpu, v);
-	else if (settings.policy == SV_CREDIT2)
-		other = credit2_dispatch(cpu, v);
-	else
+	if (settings.policy == SV_FIXED) {
 		other = scx_bpf_dsq_move_to_local___v2___k(queue_of(cpu, QUEUE_FIRST), 0);
-	if (other || !prev)
-		return;
+	} else {
+		unpark(cpu);
+		/* One that may not go on here comes to vcpu_enqueue next. */
+		if (v && (is_capped(v) || place(prev, v, cpu) != cpu)) {
+			prev = NULL;
+			v = NULL;
+		}
+		if (settings.policy == SV_CREDIT2)
+			other = credit2_dispatch(cpu, v, &turn_ns);
+		else if (settings.policy == SV_VSLICER)
+			other = vslicer_dispatch(cpu, v && knobs ? knobs->slot : 0, &turn_ns);
+		else if (settings.policy == SV_ISACS)
+			other = isacs_dispatch(cpu, v && knobs ? knobs->slot : 0, &turn_ns);
+		else
+			other = credit1_dispatch(cpu, v, &turn_ns);
+	}
 	/* Nobody waits who comes before it: the one that ran has a further turn. */
-	if (settings.policy == SV_FIXED)
-		scx_bpf_task_set_slice___k(prev, fixed_whole_ns(cpu));
-	else if (settings.policy == SV_CREDIT1)
-		scx_bpf_task_set_slice___k(prev, settings.slice_ns);
-	else
-		scx_bpf_task_set_slice___k(prev, v ? credit2_turn_ns(v) : settings.slice_ns);
+	if (!other && prev)
+		scx_bpf_task_set_slice___k(prev, v ? within_cap(v, turn_ns) : turn_ns);
 }
 
 SEC("struct_ops/vcpu_runnable")
@@ -114,7 +145,7 @@ void BPF_PROG(vcpu_runnable, struct task_struct *p, u64 enq_flags)
 	account(v, SV_WAITS);
 	if (enq_flags & SCX_ENQ_WAKEUP)
 		v->nr_wakes++;
-	if (settings.policy == SV_CREDIT1)
+	if (has_credit1())
 		credit1_runnable(v);
 }
 
@@ -123,12 +154,15 @@ void BPF_PROG(vcpu_running, struct task_struct *p)
 {
 	struct sv_vcpu *v = entry_of_task(p);
 	struct sv_knobs *knobs = vcpu_of(p);
-	struct pcpu *pcpu;
+	struct sv_pcpu *pcpu;
 
 	if (!v || !knobs)
 		return;
 	account(v, SV_RUNS);
 	v->nr_turns++;
+	v->queued = 0;
+	if (v->cap_permille)
+		scx_bpf_task_set_slice___k(p, within_cap(v, p->scx.slice));
 	pcpu = pcpu_of(scx_bpf_task_cpu___k(p));
 	if (pcpu)
 		pcpu->slot = knobs->slot;
@@ -138,7 +172,7 @@ SEC("struct_ops/vcpu_stopping")
 void BPF_PROG(vcpu_stopping, struct task_struct *p, bool runnable)
 {
 	struct sv_vcpu *v = entry_of_task(p);
-	struct pcpu *pcpu = pcpu_of(scx_bpf_task_cpu___k(p));
+	struct sv_pcpu *pcpu = pcpu_of(scx_bpf_task_cpu___k(p));
 
 	if (pcpu)
 		pcpu->slot = 0;
@@ -147,9 +181,9 @@ void BPF_PROG(vcpu_stopping, struct task_struct *p, bool runnable)
 	charge(v, account(v, runnable ? SV_WAITS : SV_ASLEEP));
 	if (runnable)
 		v->nr_preempted++;
-	if (settings.policy == SV_CREDIT1)
+	if (has_credit1())
 		credit1_stopping(v, p, runnable);
-	else if (settings.policy == SV_CREDIT2)
+	else if (settings.policy != SV_FIXED)
 		keep_rest(v, p, runnable);
 }
 
@@ -161,8 +195,10 @@ void BPF_PROG(vcpu_quiescent, struct task_struct *p, u64 deq_flags)
 	if (!v)
 		return;
 	account(v, SV_ASLEEP);
-	if (settings.policy == SV_CREDIT1)
+	v->queued = 0;
+	if (has_credit1() && !v->parked)
 		credit1_quiescent(v);
+	v->parked = 0;
 }
 
 SEC("struct_ops/vcpu_enable")
@@ -172,7 +208,7 @@ void BPF_PROG(vcpu_enable, struct task_struct *p)
 
 	enter(p);
 	v = entry_of_task(p);
-	if (v && settings.policy == SV_CREDIT2)
+	if (v && (settings.policy == SV_CREDIT2 || settings.policy == SV_ISACS))
 		v->credit = settings.default_credit_ns;
 }
 
@@ -193,7 +229,7 @@ s32 BPF_PROG(vcpu_init)
 				return error;
 		}
 	}
-	return settings.policy == SV_CREDIT1 ? credit1_init() : 0;
+	return settings.policy == SV_FIXED ? 0 : start_periods();
 }
 
 SEC("struct_ops/vcpu_exit")
@@ -218,7 +254,7 @@ struct sched_ext_ops vcpu_ops = {
 	.disable = (void *)vcpu_disable,
 	.init = (void *)vcpu_init,
 	.exit = (void *)vcpu_exit,
-	.flags = SCX_OPS_SWITCH_PARTIAL,
+	.flags = SCX_OPS_SWITCH_PARTIAL | SCX_OPS_ENQ_LAST,
 	/* The kernel takes the machine back from a queue that stands so long. */
 	.timeout_ms = 30000,
 	.name = "scx_vcpu",

@@ -11,12 +11,7 @@
  */
 #pragma once
 
-#include "account.h"
-#include "queue.h"
-
-#include "../../../policy/include/credit.h"
-
-const volatile struct sv_settings settings;
+#include "period.h"
 
 /* A rest below this is spent in the switch itself. */
 #define MIN_REST_NS 100000ULL

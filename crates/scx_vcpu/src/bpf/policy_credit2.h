@@ -21,7 +21,7 @@
 #define MAX_RESETS 64
 
 /* Takes part in the resets that were made since the last time. */
-static __always_inline void credit2_take(struct sv_vcpu *v, struct pcpu *pcpu)
+static __always_inline void credit2_take(struct sv_vcpu *v, struct sv_pcpu *pcpu)
 {
 	u64 missed = pcpu->resets - v->resets;
 
@@ -34,7 +34,7 @@ static __always_inline void credit2_take(struct sv_vcpu *v, struct pcpu *pcpu)
 	v->credit = credit2_reset(v->credit, settings.default_credit_ns, settings.reset_adds);
 }
 
-static __always_inline u64 credit2_place(struct sv_vcpu *v, struct pcpu *pcpu)
+static __always_inline u64 credit2_place(struct sv_vcpu *v, struct sv_pcpu *pcpu)
 {
 	u64 reach = settings.reset_adds ? settings.default_credit_ns : CREDIT2_REACH;
 
@@ -55,7 +55,7 @@ static __always_inline u64 credit2_turn_ns(struct sv_vcpu *v)
 
 static __always_inline void credit2_charge(struct sv_vcpu *v, u64 ran_ns)
 {
-	struct pcpu *pcpu = pcpu_of(v->cpu);
+	struct sv_pcpu *pcpu = pcpu_of(v->cpu);
 
 	v->credit = credit_burn(v->credit, credit2_cost(ran_ns, v->weight, settings.reference));
 	if (pcpu)
@@ -65,7 +65,7 @@ static __always_inline void credit2_charge(struct sv_vcpu *v, u64 ran_ns)
 static __always_inline void credit2_enqueue(struct task_struct *p, struct sv_vcpu *v, s32 cpu,
 					    u64 enq_flags)
 {
-	struct pcpu *pcpu = pcpu_of(cpu);
+	struct sv_pcpu *pcpu = pcpu_of(cpu);
 	struct sv_vcpu *running;
 	s64 left;
 
@@ -92,12 +92,13 @@ static __always_inline void credit2_enqueue(struct task_struct *p, struct sv_vcp
 		scx_bpf_kick_cpu___k(cpu, SCX_KICK_PREEMPT);
 }
 
-/* `v` ran, is charged and can run on, or is NULL. Whether somebody else is to run. */
-static __always_inline bool credit2_dispatch(s32 cpu, struct sv_vcpu *v)
+/* `v` ran, is charged and can run on, or is NULL. Whether somebody else is to run; if
+ * not, for how long `v` does. */
+static __always_inline bool credit2_dispatch(s32 cpu, struct sv_vcpu *v, u64 *turn_ns)
 {
 	struct task_struct *head = scx_bpf_dsq_peek___k(queue_of(cpu, QUEUE_FIRST));
 	struct sv_vcpu *next = head ? entry_of_task(head) : NULL;
-	struct pcpu *pcpu = pcpu_of(cpu);
+	struct sv_pcpu *pcpu = pcpu_of(cpu);
 
 	if (!pcpu)
 		return scx_bpf_dsq_move_to_local___v2___k(queue_of(cpu, QUEUE_FIRST), 0);
@@ -116,6 +117,8 @@ static __always_inline bool credit2_dispatch(s32 cpu, struct sv_vcpu *v)
 		if (v)
 			credit2_take(v, pcpu);
 	}
+	if (v)
+		*turn_ns = credit2_turn_ns(v);
 	if (v && next && v->credit > next->credit)
 		return false;
 	return scx_bpf_dsq_move_to_local___v2___k(queue_of(cpu, QUEUE_FIRST), 0);

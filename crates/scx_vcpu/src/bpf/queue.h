@@ -25,15 +25,21 @@ extern void bpf_iter_scx_dsq_destroy___k(struct bpf_iter_scx_dsq *it) __ksym;
 extern void scx_bpf_dsq_move_set_vtime___k(struct bpf_iter_scx_dsq *it, u64 vtime) __ksym;
 extern bool scx_bpf_dsq_move_vtime___k(struct bpf_iter_scx_dsq *it, struct task_struct *p,
 				       u64 dsq_id, u64 enq_flags) __ksym;
+extern void scx_bpf_dsq_move_set_slice___k(struct bpf_iter_scx_dsq *it, u64 slice) __ksym;
+extern bool scx_bpf_dsq_move___k(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 dsq_id,
+				 u64 enq_flags) __ksym;
+extern bool bpf_cpumask_test_cpu___k(u32 cpu, const struct cpumask *cpumask) __ksym;
 
 /* Upper bound of the loop that makes the queues. */
 #define MAX_CPUS 4096
 
-/* Each pCPU has two: of those that have a right to run, and of the rest. */
+/* Each pCPU has three: of those that have a right to run, of the rest, and of those
+ * that have used up their caps. */
 enum queue {
 	QUEUE_FIRST = 0,
 	QUEUE_REST = 1,
-	NR_QUEUES = 2,
+	QUEUE_CAPPED = 2,
+	NR_QUEUES = 3,
 };
 
 /* 0 is not a valid id. */

@@ -56,6 +56,17 @@ enum sv_policy {
 	SV_FIXED = 0,
 	SV_CREDIT1 = 1,
 	SV_CREDIT2 = 2,
+	SV_VSLICER = 3,
+	SV_ISCHE = 4,
+	SV_ISACS = 5,
+};
+
+/* What kind of VM a vCPU belongs to; its administrator says so, or its counters. */
+enum sv_class {
+	/* It computes. */
+	SV_CPU = 0,
+	/* It waits for devices: short slices under vslicer, I/O cores under ische. */
+	SV_IO = 1,
 };
 
 /* Parameters of the policies; read-only after load. Times in ns. */
@@ -67,11 +78,16 @@ struct sv_settings {
 	/* Longest turn; longest turn in BOOST. */
 	u64 slice_ns;
 	u64 boost_slice_ns;
+	/* vSlicer: a turn of a latency-sensitive vCPU. */
+	u64 micro_ns;
 	/* How often Credit1 hands out credit, and the most that a vCPU can hold. */
 	u64 refill_ns;
 	u64 credit_limit_ns;
-	/* What a reset of Credit2 gives. */
+	/* What a reset of Credit2 and a reallocation of ISACS give. */
 	u64 default_credit_ns;
+	/* ISACS: intervals of events above this do not count; the 1 of equation (3). */
+	u64 cutoff_ns;
+	u64 boost_unit_ns;
 	/* Weight at which a nanosecond of running costs one of credit. */
 	u32 reference;
 	/* Switches, 0 or 1; see policy::host::credit. */
@@ -80,6 +96,19 @@ struct sv_settings {
 	u32 reset_adds;
 	u32 reset_at_zero;
 	u32 slice_ends_with_credit;
+	/* The same of policy::host::isacs. */
+	u32 late_events_count;
+	u32 equation_2_printed;
+	u32 spent_strictly_below;
+	u32 boost_strictly_below;
+	u32 fall_through_burns;
+	u32 keeps_old_choice;
+	u32 one_pass;
+	u32 preempts_boost;
+	u32 boost_counts_as_consumed;
+	u32 end_all;
+	u32 limit_strength;
+	u32 keeps_debt;
 };
 
 /* What user space says about a vCPU before it is scheduled. */
@@ -93,7 +122,23 @@ struct sv_knobs {
 	u32 weight;
 	/* Most of a pCPU that it may use, in thousandths; 0: no limit. */
 	u32 cap_permille;
+	/* enum sv_class */
+	u32 class;
+	/* pCPU that it belongs on, plus one; 0: wherever it is. */
+	u32 home;
 	u32 pad;
+};
+
+/* New values for a vCPU that is scheduled already. */
+struct sv_set {
+	/* As in sv_found: which one. */
+	u32 vm;
+	u32 tid;
+	/* As in sv_knobs. */
+	u32 weight;
+	u32 cap_permille;
+	u32 class;
+	u32 home;
 };
 
 /* What a vCPU does. */
@@ -104,10 +149,7 @@ enum sv_state {
 	SV_RUNS = 3,
 };
 
-/*
- * One vCPU of the table. User space reads it at any time, field by field, and
- * writes weight and cap_permille only.
- */
+/* One vCPU of the table. User space reads it at any time, field by field. */
 struct sv_vcpu {
 	/* enum sv_state; SV_FREE: the entry is nobody's. */
 	u32 state;
@@ -144,15 +186,73 @@ struct sv_vcpu {
 	u64 shares;
 	/* Credit2: resets of its queue until its last one. */
 	u64 resets;
-	/* Ran in the period of this number, for the cap. */
+	/* What it has used of its cap, and up to which time that was given. */
 	u64 used_ns;
-	u64 used_in;
+	u64 used_at;
 	/* Rest of a turn that a host thread interrupted, and its place in the queue. */
 	u64 rest_ns;
 	u64 key;
+	/* enum sv_class */
+	u32 class;
+	/* As in sv_knobs. */
+	u32 home;
+	/* It is in the queue of its pCPU. */
+	u32 queued;
+	/* It has used up its cap and waits for the next period. */
+	u32 parked;
+	/* vSlicer: what it may still run in this round. */
+	u64 left_ns;
+	/* ISACS, see policy::host::isacs::Vcpu. */
+	s64 endcredit;
+	s64 cvcredit;
+	u64 ivcredit;
+	u64 consumed;
+	/* Its response events since the last reallocation: when the last one came (0:
+	 * none yet), how many counted, all, EMA of the interval. */
+	u64 event_at_ns;
+	u64 events_counted;
+	u64 events;
+	u64 event_ema_ns;
+	u32 event_ema_valid;
+	/* Member of the CPU-BOOST group. */
+	u32 in_group;
+};
+
+/* What a pCPU has for its queue. */
+struct sv_pcpu {
+	/* The vCPU that runs on it, as position in the table plus one. */
+	u32 slot;
+	/* vCPUs wait here for the next period because of their caps. */
+	u32 parked;
+	/* When they were looked at last. */
+	u64 unparked_at;
+	/* Counts up: the order of those that came. */
+	u64 sequence;
+	/* Credit1: shares when its queue was last sorted; credit2: its resets. */
+	u64 shares;
+	u64 resets;
+	/* vSlicer: what all have run in this round, the position at which the search
+	 * for an ordinary vCPU begins, vCPUs that live here. */
+	u64 round_used_ns;
+	u32 cursor;
+	u32 members;
+	/* vSlicer: for how long the chosen one may run. */
+	u64 turn_ns;
+	/* ISACS: CPU-BOOST state; who runs out of turn (A6). */
+	u32 cpu_boost;
+	u32 forced;
+	/* Sum of the IVCredits of the last reallocation, and the events before it. */
+	u64 io_load_ns;
+	u64 io_events;
+	u64 nr_reallocations;
+	u64 reallocated_at_ns;
+	/* What was charged last (A2). */
+	u64 last_ran_ns;
 };
 
 _Static_assert(sizeof(struct sv_found) == 16, "read by Rust");
-_Static_assert(sizeof(struct sv_knobs) == 24, "written by Rust");
-_Static_assert(sizeof(struct sv_vcpu) == 168, "read by Rust");
+_Static_assert(sizeof(struct sv_knobs) == 32, "written by Rust");
+_Static_assert(sizeof(struct sv_set) == 24, "written by Rust");
+_Static_assert(sizeof(struct sv_vcpu) == 264, "read by Rust");
+_Static_assert(sizeof(struct sv_pcpu) == 112, "read by Rust");
 _Static_assert(sizeof(struct sv_event) == 24, "is the format of the trace file");

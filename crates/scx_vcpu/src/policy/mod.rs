@@ -3,6 +3,9 @@
 
 pub mod credit;
 pub mod fixed;
+pub mod isacs;
+pub mod ische;
+pub mod vslicer;
 
 use clap::ValueEnum;
 
@@ -15,4 +18,10 @@ pub enum Policy {
     Credit1,
     /// Its successor: who has most credit runs (K9..K15).
     Credit2,
+    /// Short slices for latency-sensitive VMs (SL1..SL7).
+    Vslicer,
+    /// I/O cores and general cores (S1..S9).
+    Ische,
+    /// Credit2 with I/O strength (I1..I19).
+    Isacs,
 }

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `scx_vcpu set` to the scheduler that runs: one line of JSON each way over a socket
+//! that only root can open.
+
+use std::io;
+use std::io::BufRead;
+use std::io::BufReader;
+use std::io::Read;
+use std::io::Write;
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context;
+use serde::Deserialize;
+use serde::Serialize;
+
+use crate::config::Worth;
+use crate::roster::Change;
+
+/// Where the scheduler listens. Its directory is root's alone, so the name cannot be
+/// taken by others before us.
+pub const SOCKET: &str = "/run/scx_vcpu/control";
+
+/// Who asks gets or gives his line within this; the scheduler's loop waits for it.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Longest line.
+const LIMIT: u64 = 64 * 1024;
+
+/// What the scheduler says to a [`Change`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Answer {
+    /// Done.
+    Done {
+        /// Process id of the VMM.
+        vm: u32,
+        /// What the VM is worth now.
+        worth: Worth,
+        /// vCPUs that were told.
+        vcpus: usize,
+    },
+    /// Not done, and why.
+    Refused(String),
+}
+
+/// The scheduler's end; the socket goes with it.
+#[derive(Debug)]
+pub(crate) struct Server {
+    listener: UnixListener,
+    path: std::path::PathBuf,
+}
+
+impl Server {
+    /// Listens at `path`. The kernel allows one scheduler at a time, so what a killed
+    /// one has left there is nobody's.
+    pub(crate) fn bind(path: &Path) -> io::Result<Self> {
+        if let Some(dir) = path.parent()
+            && !dir.exists()
+        {
+            std::fs::DirBuilder::new().mode(0o700).create(dir)?;
+        }
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let listener = UnixListener::bind(path)?;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+        listener.set_nonblocking(true)?;
+        Ok(Self {
+            listener,
+            path: path.to_owned(),
+        })
+    }
+
+    /// Answers everybody who waits. One who fails is his own affair.
+    pub(crate) fn serve(&self, mut apply: impl FnMut(&Change) -> Answer) {
+        while let Ok((client, _)) = self.listener.accept() {
+            if let Err(error) = answer(&client, &mut apply) {
+                tracing::debug!(%error, "`scx_vcpu set` was not answered");
+            }
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+fn answer(client: &UnixStream, apply: &mut impl FnMut(&Change) -> Answer) -> io::Result<()> {
+    client.set_nonblocking(false)?;
+    let answer = match serde_json::from_str(&line(client, PATIENCE)?) {
+        Ok(change) => apply(&change),
+        Err(error) => Answer::Refused(format!("not a change: {error}")),
+    };
+    say(client, &answer)
+}
+
+/// Asks the scheduler that listens at `path`.
+///
+/// # Errors
+/// None runs, or it refuses.
+pub fn ask(path: &Path, change: &Change) -> anyhow::Result<Answer> {
+    let client = UnixStream::connect(path).map_err(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied => anyhow::anyhow!("not permitted; run as root"),
+        _ => anyhow::anyhow!(
+            "scx_vcpu does not run on this machine (nobody listens at {}); start it with `scx_vcpu run`",
+            path.display()
+        ),
+    })?;
+    say(&client, change).context("the scheduler does not listen")?;
+    // It looks ten times a second, on a machine that may be busy.
+    let line = line(&client, 10 * PATIENCE).context("the scheduler does not answer")?;
+    serde_json::from_str(&line).context("the scheduler is of another version")
+}
+
+fn say(mut to: &UnixStream, what: &impl Serialize) -> io::Result<()> {
+    to.set_write_timeout(Some(PATIENCE))?;
+    let mut text = serde_json::to_string(what)?;
+    text.push('\n');
+    to.write_all(text.as_bytes())
+}
+
+fn line(from: &UnixStream, patience: Duration) -> io::Result<String> {
+    from.set_read_timeout(Some(patience))?;
+    let mut line = String::new();
+    BufReader::new(from.take(LIMIT)).read_line(&mut line)?;
+    Ok(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_arrives_and_its_answer_comes_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run/control");
+        let server = Server::bind(&path).unwrap();
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let change = Change {
+            vm: "web".to_owned(),
+            cap: Some(50),
+            ..Change::default()
+        };
+        let asked = change.clone();
+        let at = path.clone();
+        let client = std::thread::spawn(move || ask(&at, &asked).unwrap());
+        let mut seen = None;
+        while seen.is_none() {
+            server.serve(|change| {
+                seen = Some(change.clone());
+                Answer::Refused("no".to_owned())
+            });
+            std::thread::yield_now();
+        }
+        assert_eq!(seen, Some(change));
+        assert_eq!(client.join().unwrap(), Answer::Refused("no".to_owned()));
+
+        drop(server);
+        assert!(!path.exists());
+        let why = ask(&path, &Change::default()).unwrap_err().to_string();
+        assert!(why.contains("scx_vcpu run"), "{why}");
+    }
+
+    #[test]
+    fn what_is_no_change_is_refused_and_a_stale_socket_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("control");
+        drop(UnixListener::bind(&path).unwrap());
+        assert!(path.exists(), "left by one that was killed");
+        let server = Server::bind(&path).unwrap();
+        let mut client = UnixStream::connect(&path).unwrap();
+        client.write_all(b"{\"vm\": 3}\n").unwrap();
+        server.serve(|_| panic!("nothing to apply"));
+        assert!(line(&client, PATIENCE).unwrap().contains("not a change"));
+    }
+}

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The BPF side into the kernel, with the rules of a policy.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+
+use anyhow::Context;
+use libbpf_rs::MapCore;
+use libbpf_rs::MapFlags;
+use libbpf_rs::ProgramInput;
+use libbpf_rs::skel::OpenSkel;
+use libbpf_rs::skel::SkelBuilder;
+use policy::host::credit::credit1;
+use policy::host::credit::credit2;
+use policy::host::isacs;
+use policy::host::ische;
+use policy::host::vslicer;
+use units::Ns;
+
+use crate::probe;
+use crate::probe::Unsupported;
+use crate::roster::Knobs;
+use crate::run::Options;
+use crate::run::possible_cpus;
+use crate::seat::Found;
+use crate::skel::MainSkel;
+use crate::skel::MainSkelBuilder;
+use crate::skel::types::sv_settings;
+
+/// Where interrupts to vCPUs are seen, see `event.h`. A static function of KVM: a
+/// compiler may have dissolved it.
+const EVENTS: &str = "__apic_accept_irq";
+
+/// The rules of a policy.
+#[derive(Clone, Debug)]
+pub enum Rules {
+    /// Slice of each possible pCPU.
+    Fixed(Vec<Ns>),
+    /// See there.
+    Credit1(credit1::Settings),
+    /// See there.
+    Credit2(credit2::Settings),
+    /// See there.
+    Vslicer(vslicer::Settings),
+    /// See there; labels are [`crate::run`]'s business.
+    Ische(ische::Settings),
+    /// See there.
+    Isacs(isacs::Settings),
+}
+
+pub(crate) fn load<'a>(
+    options: &Options,
+    storage: &'a mut MaybeUninit<libbpf_rs::OpenObject>,
+) -> anyhow::Result<MainSkel<'a>> {
+    let cpus = possible_cpus()?;
+    let mut open = MainSkelBuilder::default().open(storage).map_err(refuse)?;
+    if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
+        rodata.nr_cpu_ids = cpus;
+        rodata.settings = settings(&options.rules)?;
+    }
+    open.maps.slices.set_max_entries(cpus).map_err(refuse)?;
+    open.maps.pcpus.set_max_entries(cpus).map_err(refuse)?;
+    open.maps
+        .isacs_totals
+        .set_max_entries(cpus)
+        .map_err(refuse)?;
+    let tracing = options.trace.is_some();
+    // Without a trace nothing of it is in the kernel's way.
+    open.progs.switches.set_autoload(tracing);
+    open.progs.wakes.set_autoload(tracing);
+    let events = probe::has_kvm_function(Path::new("/"), EVENTS);
+    if !events {
+        tracing::warn!("this kernel's KVM has no {EVENTS}: I/O events are not seen");
+    }
+    open.progs.irq_raised.set_autoload(events);
+    let mut skel = open.load().map_err(refuse)?;
+    if let Rules::Fixed(slices) = &options.rules {
+        set_slices(&skel.maps.slices, slices)?;
+    }
+    if events {
+        skel.links.irq_raised = Some(skel.progs.irq_raised.attach_trace().map_err(refuse)?);
+    }
+    if tracing {
+        skel.links.switches = Some(skel.progs.switches.attach_trace().map_err(refuse)?);
+        skel.links.wakes = Some(skel.progs.wakes.attach_trace().map_err(refuse)?);
+    }
+    Ok(skel)
+}
+
+/// The slice of each possible pCPU, for the policies in which they differ.
+pub(crate) fn set_slices(map: &impl MapCore, slices: &[Ns]) -> anyhow::Result<()> {
+    for (cpu, slice) in slices.iter().enumerate() {
+        let key = u32::try_from(cpu)?.to_ne_bytes();
+        map.update(&key, &slice.0.to_ne_bytes(), MapFlags::ANY)
+            .context("cannot set the slices")?;
+    }
+    Ok(())
+}
+
+/// The rules as the kernel's side reads them.
+pub(crate) fn settings(rules: &Rules) -> anyhow::Result<sv_settings> {
+    let nr_cpus = std::thread::available_parallelism().context("cannot count the CPUs")?;
+    let all = sv_settings {
+        nr_cpus: u32::try_from(nr_cpus.get())?,
+        // Caps are K1's; where a policy does not say, so is their period.
+        refill_ns: credit1::Settings::default().refill_period.0,
+        ..sv_settings::default()
+    };
+    let credit1 = |rules: &credit1::Settings| sv_settings {
+        policy: 1,
+        slice_ns: rules.slice.0,
+        boost_slice_ns: rules.boost_slice.0,
+        refill_ns: rules.refill_period.0,
+        credit_limit_ns: rules.credit_limit.0,
+        zero_is_under: u32::from(rules.zero_is_under),
+        boost_needs_under: u32::from(rules.boost_needs_under),
+        ..all
+    };
+    Ok(match rules {
+        Rules::Fixed(_) => sv_settings { policy: 0, ..all },
+        Rules::Credit1(rules) => credit1(rules),
+        Rules::Credit2(rules) => sv_settings {
+            policy: 2,
+            slice_ns: rules.slice.0,
+            default_credit_ns: rules.default_credit.0,
+            reference: rules.reference.get(),
+            reset_adds: u32::from(rules.reset == credit2::Reset::AddToDebt),
+            reset_at_zero: u32::from(rules.reset_at_zero),
+            slice_ends_with_credit: u32::from(rules.slice_ends_with_credit),
+            ..all
+        },
+        Rules::Vslicer(rules) => sv_settings {
+            policy: 3,
+            slice_ns: rules.slice.0,
+            micro_ns: rules.micro.0,
+            ..all
+        },
+        Rules::Ische(rules) => sv_settings {
+            policy: 4,
+            slice_ns: rules.general_slice.0,
+            ..credit1(&rules.credit)
+        },
+        Rules::Isacs(rules) => sv_settings {
+            policy: 5,
+            slice_ns: rules.slice.0,
+            default_credit_ns: rules.default_credit.0,
+            reference: rules.reference.get(),
+            cutoff_ns: rules.cutoff.0,
+            boost_unit_ns: rules.boost_unit.0,
+            late_events_count: u32::from(rules.late_events_count),
+            equation_2_printed: u32::from(rules.equation_2 == isacs::Equation2::AsPrinted),
+            spent_strictly_below: u32::from(rules.spent_strictly_below),
+            boost_strictly_below: u32::from(rules.boost_strictly_below),
+            fall_through_burns: u32::from(rules.fall_through_burns),
+            keeps_old_choice: u32::from(rules.keeps_old_choice),
+            one_pass: u32::from(rules.one_pass),
+            preempts_boost: u32::from(rules.wake_in_boost == isacs::WakeInBoost::Preempts),
+            boost_counts_as_consumed: u32::from(rules.boost_counts_as_consumed),
+            end_all: u32::from(rules.end_test == isacs::EndTest::AllSpent),
+            limit_strength: u32::from(rules.limit_strength),
+            slice_ends_with_credit: u32::from(rules.slice_ends_with_credit),
+            keeps_debt: u32::from(rules.keeps_debt),
+            ..all
+        },
+    })
+}
+
+/// Tells the BPF side what a thread is and what it is worth, before it is scheduled.
+pub(crate) fn mark(knobs: &libbpf_rs::MapHandle, found: Found, worth: Knobs) -> io::Result<()> {
+    let Some(tid) = rustix::process::Pid::from_raw(found.tid.cast_signed()) else {
+        return Ok(());
+    };
+    // PIDFD_THREAD (6.9), older than any kernel with sched_ext.
+    let thread = rustix::process::PidfdFlags::from_bits_retain(libc::O_EXCL.cast_unsigned());
+    // One that has gone needs no mark.
+    let Ok(pidfd) = rustix::process::pidfd_open(tid, thread) else {
+        return Ok(());
+    };
+    // struct sv_knobs
+    let value = words(&[
+        found.vm,
+        found.vcpu,
+        0,
+        worth.weight,
+        worth.cap_permille,
+        worth.class as u32,
+        worth.home.map_or(0, |cpu| cpu + 1),
+        0,
+    ]);
+    knobs
+        .update(&pidfd.as_raw_fd().to_ne_bytes(), &value, MapFlags::ANY)
+        .map_err(io::Error::other)
+}
+
+/// Changes a vCPU that is scheduled; whether it (still) is.
+pub(crate) fn change(
+    program: &libbpf_rs::ProgramMut<'_>,
+    found: Found,
+    worth: Knobs,
+) -> anyhow::Result<bool> {
+    // struct sv_set
+    let mut set = words(&[
+        found.vm,
+        found.tid,
+        worth.weight,
+        worth.cap_permille,
+        worth.class as u32,
+        worth.home.map_or(0, |cpu| cpu + 1),
+    ]);
+    let input = ProgramInput {
+        context_in: Some(&mut set),
+        ..ProgramInput::default()
+    };
+    let done = program
+        .test_run(input)
+        .context("cannot change a vCPU that is scheduled")?;
+    Ok(done.return_value == 0)
+}
+
+fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+}
+
+pub(crate) fn refuse(error: libbpf_rs::Error) -> anyhow::Error {
+    match error.kind() {
+        libbpf_rs::ErrorKind::PermissionDenied => Unsupported::NotPermitted.into(),
+        _ => Unsupported::Refused(error).into(),
+    }
+}

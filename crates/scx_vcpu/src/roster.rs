@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The VMs that are scheduled and what each is worth: the file, what `scx_vcpu set`
+//! said since, what its counters say. Pure; [`crate::run`] tells the kernel's side.
+
+use std::collections::BTreeMap;
+
+use policy::host::ische::Core;
+use policy::host::ische::Kind;
+use policy::host::ische::classify;
+use policy::host::ische::classify::Classifier;
+use serde::Deserialize;
+use serde::Serialize;
+use thiserror::Error;
+use units::Ns;
+
+use crate::config::CAP_RANGE;
+use crate::config::Class;
+use crate::config::Config;
+use crate::config::MAX_WEIGHT;
+use crate::config::Worth;
+use crate::policy::ische::Cores;
+use crate::seat::Found;
+use crate::table::Vcpu;
+
+/// What the kernel's side is told about one vCPU, as `struct sv_knobs` has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Knobs {
+    pub(crate) weight: u32,
+    /// Thousandths of a pCPU; 0: no limit.
+    pub(crate) cap_permille: u32,
+    pub(crate) class: Class,
+    pub(crate) home: Option<u32>,
+}
+
+/// What a user wants to change; what is `None` stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Change {
+    /// The VM: the process id of its VMM, or a part of its command line.
+    pub vm: String,
+    /// New weight.
+    pub weight: Option<u32>,
+    /// New class.
+    pub class: Option<Class>,
+    /// New cap in per cent of one pCPU; 0: no limit any more.
+    pub cap: Option<u32>,
+}
+
+/// A change that cannot be made.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum SetError {
+    /// No such VM.
+    #[error(
+        "no VM that is scheduled has {0:?} in its command line or as its process id; `scx_vcpu list` has them"
+    )]
+    Nobody(String),
+    /// More than one.
+    #[error("{pattern:?} fits VMs {vms:?}; name one by its process id")]
+    Several {
+        /// What was asked for.
+        pattern: String,
+        /// Process ids of their VMMs.
+        vms: Vec<u32>,
+    },
+    /// Out of range.
+    #[error("{field} = {value}; use {} to {}", range.0, range.1)]
+    Range {
+        /// What.
+        field: &'static str,
+        /// What was asked for.
+        value: u32,
+        /// What would be right.
+        range: (u32, u32),
+    },
+}
+
+#[derive(Debug)]
+struct Seat {
+    found: Found,
+    allowed: Vec<u32>,
+    home: Option<u32>,
+}
+
+#[derive(Debug)]
+struct Vm {
+    line: String,
+    worth: Worth,
+    classifier: Classifier,
+    /// Events and demand at the last look.
+    last: (u64, Ns),
+    seats: BTreeMap<u32, Seat>,
+}
+
+/// All of them.
+#[derive(Debug)]
+pub(crate) struct Roster {
+    config: Config,
+    cores: Option<Cores>,
+    automatic: Option<classify::Settings>,
+    vms: BTreeMap<u32, Vm>,
+}
+
+/// vCPUs whose knobs are to be told to the kernel.
+pub(crate) type Told = Vec<(Found, Knobs)>;
+
+impl Roster {
+    /// Nobody yet. `cores`: those of iSche.
+    pub(crate) fn new(config: Config, cores: Option<Cores>) -> Self {
+        let automatic = cores.as_ref().and_then(|_| config.ische.automatic());
+        Self {
+            config,
+            cores,
+            automatic,
+            vms: BTreeMap::new(),
+        }
+    }
+
+    /// A vCPU whose VMM has this command line and that may run on `allowed`; the
+    /// first of the result is its own, the others are its siblings, whose part of the
+    /// cap is a smaller one now.
+    pub(crate) fn add(&mut self, found: Found, line: String, allowed: Vec<u32>) -> Told {
+        let config = &self.config;
+        let vm = self.vms.entry(found.vm).or_insert_with(|| {
+            let worth = config.worth(&line);
+            Vm {
+                line,
+                worth,
+                classifier: Classifier::new(kind(worth.class)),
+                last: (0, Ns::ZERO),
+                seats: BTreeMap::new(),
+            }
+        });
+        // Seen a second time it keeps its home.
+        vm.seats.entry(found.tid).or_insert(Seat {
+            found,
+            allowed,
+            home: None,
+        });
+        let mut told = self.tell(found.vm);
+        told.sort_by_key(|(other, _)| other.tid != found.tid);
+        told
+    }
+
+    /// Forgets those of which `alive` says no.
+    pub(crate) fn retain(&mut self, alive: impl Fn(u32) -> bool) {
+        for vm in self.vms.values_mut() {
+            vm.seats.retain(|tid, _| alive(*tid));
+        }
+        self.vms.retain(|_, vm| !vm.seats.is_empty());
+    }
+
+    /// Changes a VM, and says what it is worth now.
+    pub(crate) fn set(&mut self, change: &Change) -> Result<(u32, Worth, Told), SetError> {
+        let range = |field, value: Option<u32>, from, to| match value {
+            Some(value) if !(from..=to).contains(&value) => Err(SetError::Range {
+                field,
+                value,
+                range: (from, to),
+            }),
+            _ => Ok(()),
+        };
+        range("weight", change.weight, 1, MAX_WEIGHT)?;
+        range("cap", change.cap, 0, *CAP_RANGE.end())?;
+        let pid = self.find(&change.vm)?;
+        let Some(vm) = self.vms.get_mut(&pid) else {
+            return Err(SetError::Nobody(change.vm.clone()));
+        };
+        let worth = &mut vm.worth;
+        worth.weight = change.weight.unwrap_or(worth.weight);
+        if let Some(cap) = change.cap {
+            worth.cap = (cap > 0).then_some(cap);
+        }
+        if let Some(class) = change.class {
+            worth.class = class;
+            vm.classifier = Classifier::new(kind(class));
+        }
+        let worth = *worth;
+        Ok((pid, worth, self.tell(pid)))
+    }
+
+    fn find(&self, pattern: &str) -> Result<u32, SetError> {
+        let by_pid = pattern
+            .parse()
+            .ok()
+            .filter(|pid| self.vms.contains_key(pid));
+        if let Some(pid) = by_pid {
+            return Ok(pid);
+        }
+        let named = self.vms.iter().filter(|(_, vm)| vm.line.contains(pattern));
+        let vms: Vec<u32> = named.map(|(pid, _)| *pid).collect();
+        match vms.as_slice() {
+            _ if pattern.is_empty() => Err(SetError::Nobody(String::new())),
+            [] => Err(SetError::Nobody(pattern.to_owned())),
+            [pid] => Ok(*pid),
+            _ => Err(SetError::Several {
+                pattern: pattern.to_owned(),
+                vms,
+            }),
+        }
+    }
+
+    /// The file was changed: its word counts again, for every VM, and all cores are
+    /// labelled anew (S2).
+    pub(crate) fn reload(&mut self, config: Config, cores: Option<Cores>) -> Told {
+        self.automatic = cores.as_ref().and_then(|_| config.ische.automatic());
+        self.config = config;
+        self.cores = cores;
+        for vm in self.vms.values_mut() {
+            vm.worth = self.config.worth(&vm.line);
+            vm.classifier = Classifier::new(kind(vm.worth.class));
+        }
+        self.tell_all()
+    }
+
+    /// Do counters decide on classes?
+    pub(crate) fn is_automatic(&self) -> bool {
+        self.automatic.is_some()
+    }
+
+    /// One more period of this length, after which the table says this.
+    pub(crate) fn period(&mut self, table: &[Vcpu], length: Ns) -> Told {
+        let Some(settings) = self.automatic.clone() else {
+            return Told::new();
+        };
+        let mut changed = Vec::new();
+        for (pid, vm) in &mut self.vms {
+            let mine = || table.iter().filter(|vcpu| vcpu.vm == *pid);
+            let events: u64 = mine().map(|vcpu| vcpu.io).sum();
+            let demand: Ns = mine().map(|vcpu| vcpu.ran + vcpu.waited).sum();
+            let period = classify::Period {
+                length,
+                vcpus: mine().count() as u32,
+                events: events.saturating_sub(vm.last.0),
+                demand: demand - vm.last.1,
+            };
+            vm.last = (events, demand);
+            if vm.classifier.on_period(&period, &settings) {
+                vm.worth.class = match vm.classifier.kind() {
+                    Kind::Io => Class::Io,
+                    Kind::Cpu | Kind::Dom0 => Class::Cpu,
+                };
+                changed.push(*pid);
+            }
+        }
+        changed.into_iter().flat_map(|pid| self.tell(pid)).collect()
+    }
+
+    /// A vCPU goes to another pCPU, if its affinity lets it.
+    pub(crate) fn move_home(&mut self, tid: u32, cpu: u32) -> Told {
+        let mut seats = self.vms.iter_mut().flat_map(|(pid, vm)| {
+            let seats = vm.seats.values_mut();
+            seats.map(move |seat| (*pid, seat))
+        });
+        let fits = |seat: &Seat| seat.found.tid == tid && seat.allowed.contains(&cpu);
+        match seats.find(|(_, seat)| fits(seat)) {
+            Some((pid, seat)) => {
+                seat.home = Some(cpu);
+                self.tell(pid)
+            }
+            None => Told::new(),
+        }
+    }
+
+    /// The labels, for people; `None` without iSche.
+    pub(crate) fn labels(&self) -> Option<String> {
+        let cores = self.cores.as_ref()?;
+        let of = |core| {
+            let cpus: Vec<String> = cores.of(core).iter().map(u32::to_string).collect();
+            cpus.join(",")
+        };
+        Some(format!(
+            "general cores {}; I/O cores {}",
+            of(Core::General),
+            of(Core::Io)
+        ))
+    }
+
+    fn tell_all(&mut self) -> Told {
+        let pids: Vec<u32> = self.vms.keys().copied().collect();
+        pids.into_iter().flat_map(|pid| self.tell(pid)).collect()
+    }
+
+    /// The knobs of all vCPUs of a VM, with homes chosen where they need new ones.
+    fn tell(&mut self, pid: u32) -> Told {
+        let mut homes: BTreeMap<u32, usize> = BTreeMap::new();
+        let seats = self.vms.values().flat_map(|vm| vm.seats.values());
+        for home in seats.filter_map(|seat| seat.home) {
+            *homes.entry(home).or_default() += 1;
+        }
+        let Some(vm) = self.vms.get_mut(&pid) else {
+            return Told::new();
+        };
+        let (worth, vcpus) = (vm.worth, vm.seats.len() as u32);
+        let cores = self.cores.as_ref();
+        vm.seats
+            .values_mut()
+            .map(|seat| {
+                let old = seat.home;
+                if let Some(cores) = cores {
+                    seat.home = cores.home(worth.class, &seat.allowed, old, &homes);
+                }
+                if seat.home != old {
+                    if let Some(count) = old.and_then(|old| homes.get_mut(&old)) {
+                        *count -= 1;
+                    }
+                    if let Some(home) = seat.home {
+                        *homes.entry(home).or_default() += 1;
+                    }
+                }
+                let knobs = Knobs {
+                    weight: worth.weight,
+                    // The cap is the VM's (K1), rounded up so that it is never none.
+                    cap_permille: worth.cap.map_or(0, |cap| (cap * 10).div_ceil(vcpus)),
+                    class: worth.class,
+                    home: seat.home,
+                };
+                (seat.found, knobs)
+            })
+            .collect()
+    }
+}
+
+fn kind(class: Class) -> Kind {
+    match class {
+        Class::Cpu => Kind::Cpu,
+        Class::Io => Kind::Io,
+    }
+}
+
+#[cfg(test)]
+mod tests;

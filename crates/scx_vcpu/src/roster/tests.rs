@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+use super::*;
+use crate::table::State;
+
+fn found(vm: u32, vcpu: u32) -> Found {
+    Found {
+        vm,
+        tid: vm * 10 + vcpu,
+        vcpu,
+    }
+}
+
+fn config(text: &str) -> Config {
+    Config::parse(text, "f").unwrap()
+}
+
+const FILE: &str = "[ische]\ngeneral_cores = 1\nseed = 1\n\
+    [[vm]]\nmatch = \"guest=web\"\nweight = 512\nclass = \"io\"\ncap = 50\n";
+
+fn roster() -> Roster {
+    let cores = Cores::new(vec![0, 1], 1, 1);
+    let mut roster = Roster::new(config(FILE), Some(cores));
+    roster.add(found(1, 0), "qemu guest=web".to_owned(), vec![0, 1]);
+    roster.add(found(2, 0), "qemu guest=db".to_owned(), vec![0, 1]);
+    roster
+}
+
+#[test]
+fn a_vcpu_that_comes_takes_its_part_of_the_cap_and_a_home_of_its_class() {
+    let mut roster = roster();
+    let told = roster.add(found(1, 1), "qemu guest=web".to_owned(), vec![0, 1]);
+    assert_eq!(told[0].0, found(1, 1), "its own first");
+    let io = roster.cores.as_ref().unwrap().of(Core::Io)[0];
+    for (_, knobs) in &told {
+        let Knobs {
+            weight,
+            cap_permille,
+            class,
+            home,
+        } = *knobs;
+        assert_eq!((weight, cap_permille), (512, 250), "half of 50 %");
+        assert_eq!((class, home), (Class::Io, Some(io)));
+    }
+    assert_eq!(told.len(), 2);
+}
+
+#[test]
+fn what_is_set_counts_until_the_file_changes() {
+    let mut roster = roster();
+    let change = Change {
+        vm: "guest=db".to_owned(),
+        weight: Some(64),
+        class: Some(Class::Io),
+        cap: Some(20),
+    };
+    let (pid, worth, told) = roster.set(&change).unwrap();
+    assert_eq!((pid, worth.weight, worth.cap), (2, 64, Some(20)));
+    assert_eq!(told[0].1.cap_permille, 200);
+    let no_cap = Change {
+        vm: "2".to_owned(),
+        cap: Some(0),
+        ..Change::default()
+    };
+    let (_, worth, told) = roster.set(&no_cap).unwrap();
+    assert_eq!(
+        (worth.weight, worth.cap, told[0].1.cap_permille),
+        (64, None, 0)
+    );
+
+    let cores = Cores::new(vec![0, 1], 1, 2);
+    let general = cores.of(Core::General)[0];
+    let told = roster.reload(config(FILE), Some(cores));
+    assert_eq!(told.len(), 2);
+    let db = told.iter().find(|(found, _)| found.vm == 2).unwrap().1;
+    assert_eq!(
+        (db.weight, db.class, db.home),
+        (256, Class::Cpu, Some(general))
+    );
+}
+
+#[test]
+fn a_change_that_cannot_be_made_says_why() {
+    let mut roster = roster();
+    for (vm, weight, cap, part) in [
+        ("guest=mail", None, None, "scx_vcpu list"),
+        ("", None, None, "scx_vcpu list"),
+        ("qemu", None, None, "[1, 2]"),
+        ("1", Some(0), None, "weight = 0; use 1 to 65535"),
+        ("1", None, Some(500_000), "cap = 500000"),
+    ] {
+        let change = Change {
+            vm: vm.to_owned(),
+            weight,
+            cap,
+            class: None,
+        };
+        let said = roster.set(&change).unwrap_err().to_string();
+        assert!(said.contains(part), "{said}");
+    }
+}
+
+#[test]
+fn counters_change_a_class_after_some_periods_only() {
+    let text = "[ische]\ngeneral_cores = 1\n[ische.automatic]\nevents_per_s = 10\nperiods = 2\n";
+    let cores = Cores::new(vec![0, 1], 1, 1);
+    let mut roster = Roster::new(config(text), Some(cores));
+    roster.add(found(1, 0), "web".to_owned(), vec![0, 1]);
+    let after = |io: u64| Vcpu {
+        vm: 1,
+        tid: 10,
+        vcpu: 0,
+        state: State::Asleep,
+        cpu: 0,
+        weight: 256,
+        class: Class::Cpu,
+        cap_permille: 0,
+        ran: Ns::from_ms(10 * io),
+        waited: Ns::ZERO,
+        slept: Ns::ZERO,
+        turns: io,
+        preempted: 0,
+        wakes: io,
+        io,
+        ipi: 0,
+        credit: 0,
+        ivcredit: Ns::ZERO,
+    };
+    let second = Ns::from_secs(1);
+    assert_eq!(roster.period(&[after(20)], second), []);
+    let told = roster.period(&[after(40)], second);
+    assert_eq!(told[0].1.class, Class::Io);
+    assert_eq!(roster.period(&[after(60)], second), []);
+    roster.retain(|_| false);
+    assert_eq!(roster.period(&[after(80)], second), []);
+}
