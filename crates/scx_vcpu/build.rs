@@ -15,12 +15,15 @@ fn main() {
     println!("cargo::rerun-if-env-changed=CLANG");
     // v3 for 32-bit compare-and-swap (Linux 5.12).
     let args: Vec<OsString> = ["-mcpu=v3", "-Wall", "-Werror"].map(OsString::from).into();
-    SkeletonBuilder::new()
-        .source(bpf.join("main.bpf.c"))
-        .obj(out.join("main.bpf.o"))
-        // Debian's `clang` is 14; BPF needs the newer one that `make setup` installs.
-        .clang(env::var_os("CLANG").unwrap_or_else(|| "clang-19".into()))
-        .clang_args(args)
-        .build_and_generate(out.join("main.skel.rs"))
-        .unwrap_or_else(|error| panic!("cannot build main.bpf.c: {error:#}\n(is clang-19 installed? `make setup` does that; CLANG=... names another)"));
+    // The scheduler, and what its tests replay events with.
+    for name in ["main", "replay"] {
+        SkeletonBuilder::new()
+            .source(bpf.join(format!("{name}.bpf.c")))
+            .obj(out.join(format!("{name}.bpf.o")))
+            // Debian's `clang` is 14; BPF needs the newer one that `make setup` installs.
+            .clang(env::var_os("CLANG").unwrap_or_else(|| "clang-19".into()))
+            .clang_args(args.clone())
+            .build_and_generate(out.join(format!("{name}.skel.rs")))
+            .unwrap_or_else(|error| panic!("cannot build {name}.bpf.c: {error:#}\n(is clang-19 installed? `make setup` does that; CLANG=... names another)"));
+    }
 }

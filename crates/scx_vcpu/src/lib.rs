@@ -32,6 +32,8 @@ pub mod table;
 pub mod trace;
 
 mod load;
+#[cfg(test)]
+mod replay;
 mod seat;
 mod watch;
 

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 OR MIT */
+/* One step of a replay, seen by both sides; see replay.bpf.c. */
+#pragma once
+
+#include "shared.h"
+
+enum sv_step_kind {
+	/* Entry `vcpu` is a vCPU: `weight`, class `b`. */
+	SV_STEP_ADD = 0,
+	/* It could run: `b`. */
+	SV_STEP_READY = 1,
+	/* A device has raised an interrupt to it at `a`. */
+	SV_STEP_EVENT = 2,
+	/* It ran for `a`. */
+	SV_STEP_CHARGE = 3,
+	/* Who is next at `a`: says `slot`, position plus one, and `length_ns`. */
+	SV_STEP_PICK = 4,
+	/* Credit1: its part of a pool of `a` among weights of `c`. */
+	SV_STEP_REFILL = 5,
+	/* Credit2: new credit. */
+	SV_STEP_RESET = 6,
+};
+
+struct sv_step {
+	/* enum sv_step_kind */
+	u32 what;
+	u32 vcpu;
+	u64 a;
+	u64 c;
+	u32 weight;
+	u32 b;
+	/* Answers. */
+	u64 length_ns;
+	u32 slot;
+	u32 pad;
+};
+
+_Static_assert(sizeof(struct sv_step) == 48, "written by Rust");
