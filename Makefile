@@ -45,13 +45,14 @@ bench: ## cost, latencies, micro-benchmarks and the figures of the freezer (as r
 	cargo bench -p freezer --bench slices --locked
 	CARGO_TARGET_DIR=$(target) scripts/check-report crates/experiment/testdata/recorded.json
 
-install: build ## programs and systemd unit below PREFIX=/usr/local
-	install -D -m 755 $(target)/release/vmigrater $(DESTDIR)$(PREFIX)/bin/vmigrater
-	install -D -m 755 $(target)/release/vlab $(DESTDIR)$(PREFIX)/bin/vlab
-	install -d $(DESTDIR)$(UNITDIR)
-	sed 's|^\(Exec[A-Za-z]*=[-@:+!]*\)/[^ ]*/vmigrater|\1$(PREFIX)/bin/vmigrater|' \
-		packaging/systemd/vmigrater.service >$(DESTDIR)$(UNITDIR)/vmigrater.service
-	chmod 644 $(DESTDIR)$(UNITDIR)/vmigrater.service
+install: build ## programs and systemd units below PREFIX=/usr/local
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(UNITDIR)
+	install -m 755 $(addprefix $(target)/release/,vmigrater vlab scx_vcpu) $(DESTDIR)$(PREFIX)/bin
+	for unit in vmigrater scx_vcpu; do \
+		sed "s|^\(Exec[A-Za-z]*=[-@:+!]*\)/[^ ]*/$$unit|\1$(PREFIX)/bin/$$unit|" \
+			packaging/systemd/$$unit.service >$(DESTDIR)$(UNITDIR)/$$unit.service && \
+		chmod 644 $(DESTDIR)$(UNITDIR)/$$unit.service || exit; \
+	done
 
 fmt: ## format all Rust and BPF sources
 	@scripts/fmt
