@@ -78,7 +78,11 @@ pub struct Cfs {
 
 #[derive(Debug, Default)]
 struct RunQueue {
-    queued: BTreeSet<(u64, Vcpu)>,
+    /// By virtual run time; equal ones in order of arrival, as Linux' tree has
+    /// them. By number it would be the same VM first on every pCPU: coscheduling by
+    /// accident.
+    queued: BTreeSet<(u64, u64, Vcpu)>,
+    arrivals: u64,
     min_vruntime: u64,
     weight: u64,
     /// Who runs, since when in this slice.
@@ -90,6 +94,8 @@ struct Entity {
     vruntime: u64,
     weight: u64,
     queue: Option<CpuId>,
+    /// Its number of arrival there.
+    arrival: u64,
     /// Where its virtual run time is counted.
     home: CpuId,
 }
@@ -155,7 +161,9 @@ impl Cfs {
         entity.queue = Some(pcpu);
         entity.home = pcpu;
         let queue = &mut self.queues[pcpu.index()];
-        queue.queued.insert((entity.vruntime, vcpu));
+        queue.arrivals += 1;
+        entity.arrival = queue.arrivals;
+        queue.queued.insert((entity.vruntime, entity.arrival, vcpu));
         queue.weight += entity.weight;
     }
 
@@ -163,7 +171,9 @@ impl Cfs {
         let entity = &mut self.vcpus[vcpu.index()];
         if let Some(pcpu) = entity.queue.take() {
             let queue = &mut self.queues[pcpu.index()];
-            queue.queued.remove(&(entity.vruntime, vcpu));
+            queue
+                .queued
+                .remove(&(entity.vruntime, entity.arrival, vcpu));
             queue.weight -= entity.weight;
         }
     }
@@ -180,7 +190,7 @@ impl Cfs {
 
     fn update_min(&mut self, pcpu: CpuId) {
         let queue = &mut self.queues[pcpu.index()];
-        let first = queue.queued.first().map(|(vruntime, _)| *vruntime);
+        let first = queue.queued.first().map(|(vruntime, ..)| *vruntime);
         let current = queue
             .current
             .map(|(vcpu, _)| self.vcpus[vcpu.index()].vruntime);
@@ -197,8 +207,12 @@ impl Cfs {
                 continue;
             }
             // The last one: it would wait longest there.
-            let movable = queue.queued.iter().rev().find(|(_, v)| host.allows(*v, to));
-            if let Some((_, vcpu)) = movable {
+            let movable = queue
+                .queued
+                .iter()
+                .rev()
+                .find(|(.., v)| host.allows(*v, to));
+            if let Some((.., vcpu)) = movable {
                 best = Some((queue.queued.len(), *vcpu));
             }
         }
@@ -248,6 +262,7 @@ impl Hypervisor for Cfs {
                     vruntime: 0,
                     weight: u64::from(facts.weight.max(1)),
                     queue: None,
+                    arrival: 0,
                     home: facts
                         .allowed
                         .first()
@@ -313,7 +328,7 @@ impl Hypervisor for Cfs {
             self.carry(vcpu, pcpu);
             self.insert(vcpu, pcpu);
         }
-        let (_, vcpu) = *self.queues[pcpu.index()].queued.first()?;
+        let (.., vcpu) = *self.queues[pcpu.index()].queued.first()?;
         self.remove(vcpu);
         self.queues[pcpu.index()].current = Some((vcpu, host.now()));
         self.update_min(pcpu);

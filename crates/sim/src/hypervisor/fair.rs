@@ -18,7 +18,10 @@ pub(super) struct Fair {
     vruntime: Vec<u64>,
     weight: Vec<u64>,
     home: Vec<CpuId>,
-    queued: Vec<BTreeSet<(u64, Vcpu)>>,
+    /// Equal ones in order of arrival: see `Cfs`.
+    queued: Vec<BTreeSet<(u64, u64, Vcpu)>>,
+    arrivals: u64,
+    arrival: Vec<u64>,
     /// The least that anybody has had on each pCPU: newcomers begin there.
     floor: Vec<u64>,
 }
@@ -56,6 +59,7 @@ impl Fair {
             self.home.push(CpuId(pcpu as u32));
             self.weight.push(u64::from(facts.weight.max(1)));
             self.vruntime.push(0);
+            self.arrival.push(0);
         }
     }
 
@@ -66,12 +70,21 @@ impl Fair {
     /// Puts a vCPU into the queue of its home.
     pub(super) fn insert(&mut self, vcpu: Vcpu) {
         let home = self.home[vcpu.index()];
-        self.queued[home.index()].insert((self.vruntime[vcpu.index()], vcpu));
+        self.arrivals += 1;
+        self.arrival[vcpu.index()] = self.arrivals;
+        let key = self.key(vcpu);
+        self.queued[home.index()].insert(key);
     }
 
     pub(super) fn remove(&mut self, vcpu: Vcpu) {
         let home = self.home[vcpu.index()];
-        self.queued[home.index()].remove(&(self.vruntime[vcpu.index()], vcpu));
+        let key = self.key(vcpu);
+        self.queued[home.index()].remove(&key);
+    }
+
+    fn key(&self, vcpu: Vcpu) -> (u64, u64, Vcpu) {
+        let n = vcpu.index();
+        (self.vruntime[n], self.arrival[n], vcpu)
     }
 
     /// A vCPU wakes: it is not more than `credit` behind those that ran on (in
@@ -87,7 +100,7 @@ impl Fair {
     /// The least that anybody on a pCPU has had, as of now; never goes back.
     fn update_floor(&mut self, host: &Host<'_>, pcpu: CpuId) {
         let running = host.on(pcpu).map(|vcpu| self.had(host, vcpu));
-        let first = self.queued[pcpu.index()].first().map(|(had, _)| *had);
+        let first = self.queued[pcpu.index()].first().map(|(had, ..)| *had);
         if let Some(least) = running.into_iter().chain(first).min() {
             let floor = &mut self.floor[pcpu.index()];
             *floor = (*floor).max(least);
@@ -105,7 +118,8 @@ impl Fair {
     /// As [`Fair::settle`], whether it is queued or not.
     pub(super) fn carry(&mut self, vcpu: Vcpu, pcpu: CpuId) {
         let home = self.home[vcpu.index()];
-        let queued = self.queued[home.index()].remove(&(self.vruntime[vcpu.index()], vcpu));
+        let key = self.key(vcpu);
+        let queued = self.queued[home.index()].remove(&key);
         self.settle(vcpu, pcpu);
         if queued {
             self.insert(vcpu);
@@ -143,7 +157,7 @@ impl Fair {
 
     /// Who waits on a pCPU, the one that had least first.
     pub(super) fn waiting(&self, pcpu: CpuId) -> impl Iterator<Item = Vcpu> + '_ {
-        self.queued[pcpu.index()].iter().map(|&(_, vcpu)| vcpu)
+        self.queued[pcpu.index()].iter().map(|&(.., vcpu)| vcpu)
     }
 
     pub(super) fn len(&self, pcpu: CpuId) -> usize {
@@ -156,7 +170,7 @@ impl Fair {
         if self.home[vcpu.index()] != pcpu {
             self.settle(vcpu, pcpu);
         }
-        let first = self.queued[pcpu.index()].first().map(|(had, _)| *had);
+        let first = self.queued[pcpu.index()].first().map(|(had, ..)| *had);
         let own = self.vruntime[vcpu.index()];
         let floor = &mut self.floor[pcpu.index()];
         *floor = (*floor).max(first.map_or(own, |first| first.min(own)));
