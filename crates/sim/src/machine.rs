@@ -18,10 +18,6 @@ use crate::ids::VmId;
 /// The weight of a VM or vCPU for which nothing else was said: nice 0 in Linux.
 pub const NORMAL_WEIGHT: u32 = 1024;
 
-/// After so long nothing is left of a vCPU in the caches of its pCPU: 1 ms, in
-/// which a core can read a few MB.
-pub const CACHE_COLD_AFTER: Ns = Ns::from_ms(1);
-
 /// What switching and moving cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Costs {
@@ -32,8 +28,10 @@ pub struct Costs {
     /// and what they flush. Another vCPU pays `vcpu_switch`.
     pub vcpu_wake: Ns,
     /// Added when others have had the pCPU, in proportion to how long, up to all of
-    /// it after [`CACHE_COLD_AFTER`]: caches and TLB have to be filled again.
+    /// it after `cache_after`: caches and TLB have to be filled again.
     pub vcpu_cache: Ns,
+    /// After so long nothing is left of a vCPU in the caches of its pCPU.
+    pub cache_after: Ns,
     /// Added when the vCPU last ran on another pCPU.
     pub vcpu_migration: Ns,
     /// From a kick of another pCPU until it looks at its queue (an IPI).
@@ -45,12 +43,14 @@ pub struct Costs {
 impl Default for Costs {
     /// None is stated in the papers (section 14). 5 us for a switch: a KVM exit
     /// and entry take 1..2 us each and L1 and TLB have to be filled again; 3 us
-    /// for an IPI through the hypervisor; 1 us to leave MWAIT.
+    /// for an IPI through the hypervisor; 1 us to leave MWAIT; cold after 1 ms, in
+    /// which a core can read a few MB.
     fn default() -> Self {
         Self {
             vcpu_switch: Ns::from_us(5),
             vcpu_wake: Ns::ZERO,
             vcpu_cache: Ns::ZERO,
+            cache_after: Ns::from_ms(1),
             vcpu_migration: Ns::from_us(5),
             ipi: Ns::from_us(3),
             resume: Ns::from_us(1),

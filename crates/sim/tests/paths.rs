@@ -31,6 +31,7 @@ const FREE: Costs = Costs {
     vcpu_switch: Ns::ZERO,
     vcpu_wake: Ns::ZERO,
     vcpu_cache: Ns::ZERO,
+    cache_after: Ns::from_ms(1),
     vcpu_migration: Ns::ZERO,
     ipi: Ns::ZERO,
     resume: Ns::ZERO,

@@ -138,6 +138,46 @@ fn equal_vms_get_equal_shares_and_nothing_is_lost() {
     }
 }
 
+/// VMs whose vCPUs come up at different instants have independent phases: at least
+/// one of eight vCPUs with a quarter of a pCPU each runs for 1 - (3/4)^8 = 90 % of
+/// the time. In the order of their numbers, where virtual run times are equal, all
+/// vCPUs of a VM would run at once.
+#[test]
+fn vcpus_of_a_vm_are_not_coscheduled_by_accident() {
+    let machine = common::machine(8, 4, false);
+    let mut guests = common::guests(&machine, KernelSettings::scaled(8), 1);
+    for guest in &mut guests {
+        (0..8).for_each(|vcpu| {
+            guest.add(common::compute(vcpu));
+        });
+    }
+    let mut sim = common::simulation(machine, guests, cfs(), QueueKind::Heap, 1);
+    sim.spread_starts(Ns::from_ms(44));
+    sim.run_until(Time(500_000_000));
+    let mut covered = 0;
+    for ms in 500..2500 {
+        sim.run_until_quietly(Time(ms * 1_000_000));
+        covered += (0..4).filter(|vm| sim.any_on(VmId(*vm))).count();
+    }
+    let share = covered as f64 / 8000.0;
+    assert!((0.82..0.97).contains(&share), "{share}");
+}
+
+/// C2: a task that waits for I/O on a vCPU that is away is inactive like one that
+/// could run.
+#[test]
+fn waiting_for_io_on_a_vcpu_that_is_away_is_inactivity() {
+    let machine = common::machine(1, 1, false);
+    let mut guests = common::guests(&machine, KernelSettings::default(), 1);
+    guests[0].add(common::task("reader", 0, reader(1, Ns::from_us(10))));
+    guests[0].add(common::compute(0));
+    let mut sim = common::simulation(machine, guests, fixed(2), QueueKind::Heap, 1);
+    sim.add_device(Box::new(Delay::new(Ns::from_us(100), 0)), Path::Submitter);
+    sim.run_until(Time(2_000_000_000));
+    let inactive = sim.guest(VmId(0)).tasks()[0].inactive.as_secs_f64();
+    assert!((0.97..1.03).contains(&inactive), "{inactive} s of 2");
+}
+
 #[test]
 fn a_reader_alone_takes_latency_plus_its_costs() {
     let machine = common::machine(1, 1, false);

@@ -10,7 +10,6 @@ use crate::event::Event;
 use crate::hypervisor::Why;
 use crate::ids::Vcpu;
 use crate::machine::Activity;
-use crate::machine::CACHE_COLD_AFTER;
 use crate::machine::State;
 
 impl Sim {
@@ -97,8 +96,9 @@ impl Sim {
             p.last = Some(vcpu);
             cost += costs.vcpu_switch;
             let away = now.since(self.machine.vcpus[vcpu.index()].left);
-            let cold = away.min(CACHE_COLD_AFTER).as_ns();
-            cost += costs.vcpu_cache.scaled(cold, CACHE_COLD_AFTER.as_ns());
+            let after = costs.cache_after.max(Ns(1));
+            let cold = away.min(after).as_ns();
+            cost += costs.vcpu_cache.scaled(cold, after.as_ns());
             self.machine.vcpus[vcpu.index()].switched_in += 1;
         }
         let v = &mut self.machine.vcpus[vcpu.index()];

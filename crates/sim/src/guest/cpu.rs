@@ -35,6 +35,10 @@ pub(crate) struct Cpu {
     pub(crate) on: bool,
     /// When it began to run, or was taken away.
     pub(crate) turned: Time,
+    /// Time away with something to run or to wait for, gaps that are over.
+    pub(crate) gaps: Ns,
+    /// It sleeps, and since then something waits for it.
+    pub(crate) called: Option<Time>,
     /// It has told the host that it has nothing to run.
     pub(crate) idle: bool,
     /// Speed in thousandths of full speed.
@@ -66,6 +70,8 @@ impl Cpu {
             host,
             on: false,
             turned: Time::ZERO,
+            gaps: Ns::ZERO,
+            called: None,
             idle: false,
             speed: 1000,
             current: None,
@@ -84,6 +90,17 @@ impl Cpu {
     /// Runnable tasks, the current one included.
     pub(crate) fn load(&self) -> usize {
         self.queue.len() + usize::from(self.current.is_some())
+    }
+
+    /// Time away up to `now`; of a sleep only what followed its end.
+    pub(crate) fn away(&self, now: Time) -> Ns {
+        let since = match self.called {
+            _ if self.on => None,
+            None if self.idle => None,
+            Some(called) if self.idle => Some(called),
+            _ => Some(self.turned),
+        };
+        self.gaps + since.map_or(Ns::ZERO, |since| now.since(since))
     }
 
     /// Real time that `work` at full speed takes here, rounded up.

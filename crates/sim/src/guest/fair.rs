@@ -4,6 +4,7 @@
 use policy::guest::wakeup::Lever;
 use units::Ns;
 use units::Time;
+use units::VcpuId;
 
 use super::Class;
 use super::Guest;
@@ -146,25 +147,41 @@ impl Guest {
     pub(crate) fn settle(&mut self, task: TaskId, now: Time) {
         let t = &self.tasks[task.index()];
         let cpu = &self.cpus[t.vcpu.index()];
-        // Of a runnable task's time, what the vCPU was away is inactivity.
         let length = now.since(t.since);
         let away = if cpu.on {
             Ns::ZERO
         } else {
             now.since(t.since.max(cpu.turned))
         };
+        let total = cpu.away(now);
+        // A blocked task is not settled whenever its vCPU comes and goes.
+        let gone = (total - t.away_seen).min(length);
         let state = t.state;
         let t = &mut self.tasks[task.index()];
         t.since = t.since.max(now);
+        t.away_seen = total;
         match state {
             TaskState::Current => t.inactive += away,
             TaskState::Queued => {
                 t.inactive += away;
                 t.queued += length - away;
             }
-            TaskState::BlockedIo => t.blocked_io += length,
+            TaskState::BlockedIo => {
+                // To the detector it is a wait for I/O all the same.
+                t.blocked_io += length;
+                t.inactive += gone;
+            }
+            TaskState::Blocked if t.in_transit => t.inactive += gone,
             TaskState::Blocked | TaskState::Exited => {}
         }
+    }
+
+    /// Changes the vCPU that a task belongs to.
+    pub(crate) fn change_vcpu(&mut self, task: TaskId, to: usize, now: Time) {
+        self.settle(task, now);
+        let t = &mut self.tasks[task.index()];
+        t.vcpu = VcpuId(to as u32);
+        t.away_seen = self.cpus[to].away(now);
     }
 
     /// Changes what a task is doing.

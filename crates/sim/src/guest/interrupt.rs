@@ -19,6 +19,8 @@ impl Guest {
             self.cpus[cpu].pending.push_back(irq);
         }
         if !self.cpus[cpu].on {
+            let called = &mut self.cpus[cpu].called;
+            *called = called.or(Some(world.agenda.now()));
             return true;
         }
         self.handle_pending(cpu, world);

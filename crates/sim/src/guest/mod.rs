@@ -153,6 +153,7 @@ impl Guest {
             blocked_io: Ns::ZERO,
             queued: Ns::ZERO,
             inactive: Ns::ZERO,
+            away_seen: Ns::ZERO,
             switches: 0,
             moved: 0,
             program: new.program,

@@ -38,6 +38,8 @@ impl Guest {
             }
         }
         let c = &mut self.cpus[cpu];
+        c.gaps = c.away(now);
+        c.called = None;
         let out = std::mem::replace(&mut c.turned, now);
         c.on = true;
         c.from = now;
@@ -120,6 +122,11 @@ impl Guest {
             else {
                 let c = &mut self.cpus[cpu];
                 c.epoch += 1;
+                if c.overhead > Ns::ZERO && !c.idle {
+                    // An interrupt is at work: it halts after that.
+                    self.arm(cpu, world);
+                    return;
+                }
                 if !c.idle {
                     c.idle = true;
                     world.effects.push(Effect::Idle(c.host));
@@ -151,6 +158,11 @@ impl Guest {
         c.epoch += 1;
         let (epoch, host) = (c.epoch, c.host);
         let c = &self.cpus[cpu];
+        if c.current.is_none() && c.overhead > Ns::ZERO {
+            let at = now + c.overhead;
+            world.agenda.at(at, Event::Work { vcpu: host, epoch });
+            return;
+        }
         let Some(left) = c.current.and_then(|task| self.tasks[task.index()].left()) else {
             return;
         };

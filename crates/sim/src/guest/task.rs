@@ -75,8 +75,11 @@ pub struct Task {
     pub blocked_io: Ns,
     /// Time queued while its vCPU ran.
     pub queued: Ns,
-    /// Time queued, current or with a completion pending on a vCPU that was away.
+    /// Time queued, current or waiting for I/O on a vCPU that was away: none of it
+    /// can issue a request (C2).
     pub inactive: Ns,
+    /// The time that its vCPU has been away, as of when it was settled last.
+    pub(crate) away_seen: Ns,
     /// Times it was put on a CPU.
     pub switches: u64,
     /// Times it ran on another vCPU than before.

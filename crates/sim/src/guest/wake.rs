@@ -24,7 +24,7 @@ impl Guest {
         self.tasks[task.index()].awaits = Awaits::Nothing;
         if target != old {
             self.carry(task, old, target);
-            self.tasks[task.index()].vcpu = VcpuId(target as u32);
+            self.change_vcpu(task, target, now);
         }
         self.account(target, now);
         self.place(target, task);
@@ -85,20 +85,27 @@ impl Guest {
     }
 
     /// A vCPU that has nothing (`idle`), or less than others, takes a queued task
-    /// from the one that has most.
+    /// from the one that has most, by weight as Linux does: only if the two are
+    /// closer afterwards.
     pub(crate) fn pull_work(&mut self, cpu: usize, idle: bool, now: Time) {
-        let mine = self.cpus[cpu].load();
-        let least = if idle { mine + 1 } else { mine + 2 };
+        let mine = self.queue_weight(cpu);
         let here = VcpuId(cpu as u32);
-        let mut best: Option<(usize, usize)> = None;
+        // An idle vCPU takes whatever waits; of equal loads the first.
+        let fits = |from: usize, task: TaskId| {
+            let t = &self.tasks[task.index()];
+            let gap = self.queue_weight(from).saturating_sub(mine);
+            t.mask.contains(here) && (idle || gap >= 2 * u64::from(t.weight()))
+        };
+        let mut best: Option<(u64, usize)> = None;
         for (n, other) in self.cpus.iter().enumerate() {
-            let load = other.load();
-            if n == cpu || load < least || best.is_some_and(|(most, _)| load <= most) {
+            if n == cpu || other.queue.is_empty() {
                 continue;
             }
-            let movable = |task: &TaskId| self.tasks[task.index()].mask.contains(here);
-            if other.queue.iter().any(movable) {
-                best = Some((load, n));
+            let weight = self.queue_weight(n);
+            if best.is_none_or(|(most, _)| weight > most)
+                && other.queue.iter().any(|task| fits(n, *task))
+            {
+                best = Some((weight, n));
             }
         }
         let Some((_, from)) = best else {
@@ -107,15 +114,21 @@ impl Guest {
         // The one that has waited longest in virtual time is next there: leave it.
         let queue = &self.cpus[from].queue;
         let last = (0..queue.len())
-            .filter(|n| self.tasks[queue[*n].index()].mask.contains(here))
+            .filter(|n| fits(from, queue[*n]))
             .max_by_key(|n| self.tasks[queue[*n].index()].vruntime);
         let Some(index) = last else {
             return;
         };
         let task = self.cpus[from].queue.remove(index);
-        self.settle(task, now);
         self.carry(task, from, cpu);
-        self.tasks[task.index()].vcpu = here;
+        self.change_vcpu(task, cpu, now);
         self.cpus[cpu].queue.push(task);
+    }
+
+    /// Weight of a vCPU's runnable tasks.
+    fn queue_weight(&self, cpu: usize) -> u64 {
+        let c = &self.cpus[cpu];
+        let weight = |task: &TaskId| u64::from(self.tasks[task.index()].weight());
+        c.queue.iter().chain(&c.current).map(weight).sum()
     }
 }

@@ -36,6 +36,11 @@ pub struct VsmtioSettings {
     pub adjuster: Option<adjuster::Settings>,
     /// Slice under contention.
     pub slice: Ns,
+    /// For how long a compute-bound vCPU has the I/O hyperthread that it was lent.
+    /// None: until somebody I/O-bound is ready there, as M16 says. In table 3.7
+    /// those are ready for half of their time, more than others of them run or
+    /// retain (table 3.6): the borrower goes on meanwhile.
+    pub lend: Option<Ns>,
     /// Periods of classification between two runs of the adjuster. Not stated. 10.
     pub adjust_every: u32,
 }
@@ -47,6 +52,7 @@ impl Default for VsmtioSettings {
             rass: Some(rass::Settings::default()),
             adjuster: Some(adjuster::Settings::default()),
             slice: Ns::from_ms(11),
+            lend: None,
             adjust_every: 10,
         }
     }
@@ -258,7 +264,8 @@ impl Hypervisor for Vsmtio {
             && self.class[vcpu.index()] == Class::Io;
         let behind = self.fair.had(host, vcpu) < self.fair.had(host, running);
         let woken = matches!(why, Why::Woken(_)) && behind;
-        if lent || woken {
+        let stays = lent && self.settings.lend.is_some();
+        if (lent || woken) && !stays {
             host.kick_remote(pcpu);
         } else if let Some(idle) = host
             .pcpu(pcpu)
@@ -274,9 +281,10 @@ impl Hypervisor for Vsmtio {
         let vcpu = own.or_else(|| self.borrow(host, pcpu))?;
         self.lent += u64::from(own.is_none());
         self.fair.take(vcpu, pcpu);
+        let lend = self.settings.lend.filter(|_| own.is_none());
         Some(Pick {
             vcpu,
-            slice: Some(self.settings.slice),
+            slice: Some(lend.unwrap_or(self.settings.slice)),
         })
     }
 

@@ -19,6 +19,7 @@ use super::mix::Task;
 use super::mix::Vm;
 use super::mix::Work;
 use super::mix::run;
+use super::mix::session;
 use super::outcome::Outcome;
 use super::parameters::Parameters;
 use super::tuning::Tuning;
@@ -67,12 +68,14 @@ fn machine(p: &Parameters, pcpus: u32, guests: Vec<Vm>) -> anyhow::Result<Mix> {
                 spread_permille: 300,
                 channels: 16,
                 rate: (p.get("xen.disk_mb_per_s")? * 1e6) as u64,
+                turn: p.us("xen.disk_turn_us")?,
             }),
         ],
         driver: Some(0),
         vms,
         slice: p.us("xen.credit2_slice_us")?,
         tuning: Tuning {
+            per_queue: p.whole("xen.pcpus_per_queue")? as u32,
             isacs_moves_any: p.get("isacs.moves_any")? != 0.0,
             isacs_all_spent: p.get("isacs.all_spent")? != 0.0,
             ..Tuning::default()
@@ -129,7 +132,7 @@ fn io_vm(p: &Parameters, load: Load) -> anyhow::Result<Vm> {
 
 fn mixed_vm(p: &Parameters, load: Load) -> anyhow::Result<Vm> {
     let mut tasks = io_tasks(p, load)?;
-    tasks.extend(stress());
+    tasks.extend(session(p, stress())?);
     Ok(Vm::new(4, tasks))
 }
 

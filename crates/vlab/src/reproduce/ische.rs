@@ -19,6 +19,7 @@ use super::mix::Task;
 use super::mix::Vm;
 use super::mix::Work;
 use super::mix::run;
+use super::mix::session;
 use super::outcome::Outcome;
 use super::parameters::Parameters;
 use super::tuning::Tuning;
@@ -28,11 +29,16 @@ const NET: u32 = 1;
 
 fn machine(p: &Parameters, pcpus: u32, vms: usize) -> anyhow::Result<Mix> {
     let vcpus = p.whole("ische.vcpus")? as u32;
-    let loops = || (0..vcpus).map(|v| Task::pinned(v, Work::Compute));
+    let loops = || {
+        session(
+            p,
+            (0..vcpus).map(|v| Task::pinned(v, Work::Compute)).collect(),
+        )
+    };
     let backend = Work::Backend(p.us("xen.dom0_us")?);
     let mut dom0 = Vm::new(vcpus, (0..vcpus).map(|v| Task::on(v, backend)).collect());
     dom0.io = false;
-    let mut io: Vec<Task> = loops().collect();
+    let mut io = loops()?;
     // dd reads 64 kB after 64 kB; the kernel reads ahead.
     let dd = Work::Io(ReaderSettings {
         device: DeviceId(DISK),
@@ -50,7 +56,7 @@ fn machine(p: &Parameters, pcpus: u32, vms: usize) -> anyhow::Result<Mix> {
     io.push(Task::on(0, dd));
     io.push(Task::on(vcpus - 1, Work::Echo(NET, Ns::from_us(10))));
     let mut all = vec![dom0, Vm::new(vcpus, io)];
-    all.extend(vec![Vm::new(vcpus, loops().collect()); vms - 1]);
+    all.extend(vec![Vm::new(vcpus, loops()?); vms - 1]);
     Ok(Mix {
         pcpus,
         smt: None,

@@ -43,6 +43,7 @@ use units::VcpuId;
 
 use super::did;
 use super::did::Run;
+use super::parameters::Parameters;
 use super::tuning::Tuning;
 use super::tuning::policy_of;
 
@@ -85,6 +86,8 @@ pub(super) struct Task {
     pub(super) vcpu: u32,
     /// Stays on that vCPU.
     pub(super) pinned: bool,
+    /// Its weight in the guest, in the units of Linux.
+    pub(super) weight: u32,
     /// Begins then.
     pub(super) at: Ns,
 }
@@ -95,6 +98,7 @@ impl Task {
             work,
             vcpu,
             pinned: false,
+            weight: NORMAL_WEIGHT,
             at: Ns::ZERO,
         }
     }
@@ -105,6 +109,18 @@ impl Task {
             ..Self::on(vcpu, work)
         }
     }
+}
+
+/// The tasks of one session: with `SCHED_AUTOGROUP`, which Ubuntu's kernels have,
+/// they share the weight of one task of another session.
+pub(super) fn session(p: &Parameters, mut tasks: Vec<Task>) -> anyhow::Result<Vec<Task>> {
+    if p.get("guest.autogroup")? != 0.0 {
+        let weight = (NORMAL_WEIGHT / tasks.len().max(1) as u32).max(2);
+        for task in &mut tasks {
+            task.weight = weight;
+        }
+    }
+    Ok(tasks)
 }
 
 /// Where the vCPUs of a VM may run.
@@ -284,7 +300,7 @@ fn guest(vm: &Vm, id: VmId, first: Vcpu, seed: u64) -> Guest {
         let added = guest.add(NewTask {
             name: format!("{group}"),
             group,
-            class: Class::Fair(NORMAL_WEIGHT),
+            class: Class::Fair(task.weight),
             mask: if task.pinned {
                 CpuSet::only(VcpuId(task.vcpu))
             } else {

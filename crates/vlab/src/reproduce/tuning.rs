@@ -28,6 +28,8 @@ pub(super) struct Tuning {
     pub(super) min_slice: Option<Ns>,
     /// Longest poll of enhanced HaltPoll.
     pub(super) poll_max: Ns,
+    /// pCPUs that share a run queue of Credit2 and ISACS.
+    pub(super) per_queue: u32,
     /// ISACS's first phase ends when all have used their credit, not when the one
     /// with the most has.
     pub(super) isacs_all_spent: bool,
@@ -35,6 +37,8 @@ pub(super) struct Tuning {
     pub(super) isacs_moves_any: bool,
     /// First timeout of vSMT-IO's context retention.
     pub(super) retain: Ns,
+    /// See `VsmtioSettings::lend`.
+    pub(super) lend: Option<Ns>,
     /// Periods between two looks of vSMT-IO's adjuster.
     pub(super) adjust_every: u32,
 }
@@ -43,10 +47,12 @@ impl Default for Tuning {
     fn default() -> Self {
         Self {
             min_slice: None,
+            per_queue: 1,
             poll_max: halt::Settings::default().enhanced_max,
             isacs_all_spent: false,
             isacs_moves_any: false,
             retain: ltcr::Settings::default().initial,
+            lend: None,
             adjust_every: 1,
         }
     }
@@ -62,13 +68,17 @@ pub(super) fn policy_of(mix: &Mix, name: &str) -> anyhow::Result<Box<dyn Hypervi
             Box::new(Cfs::new(settings))
         }
         "credit2" => {
-            let mut settings = Credit2Settings::default();
+            let mut settings = Credit2Settings {
+                pcpus_per_queue: tuning.per_queue,
+                ..Credit2Settings::default()
+            };
             settings.rules.slice = slice;
             Box::new(Credit2::new(settings))
         }
         "isacs" => {
             let mut settings = IsacsSettings {
                 moves_any: tuning.isacs_moves_any,
+                pcpus_per_queue: tuning.per_queue,
                 ..IsacsSettings::default()
             };
             settings.rules.slice = slice;
@@ -94,6 +104,7 @@ pub(super) fn policy_of(mix: &Mix, name: &str) -> anyhow::Result<Box<dyn Hypervi
                     initial: tuning.retain,
                     ..ltcr::Settings::default()
                 }),
+                lend: tuning.lend,
                 adjust_every: tuning.adjust_every,
                 ..VsmtioSettings::default()
             };

@@ -26,6 +26,7 @@ use super::mix::Task;
 use super::mix::Vm;
 use super::mix::Work;
 use super::mix::run;
+use super::mix::session;
 use super::outcome::Outcome;
 use super::parameters::Parameters;
 use super::tuning::Tuning;
@@ -82,6 +83,7 @@ pub(super) fn ssd(p: &Parameters) -> anyhow::Result<Dev> {
         spread_permille: 300,
         channels: 16,
         rate: p.whole("ssd.mb_per_s")? * 1_000_000,
+        turn: Ns::ZERO,
     }))
 }
 
@@ -147,7 +149,8 @@ pub(super) fn app_vm(
     let profile = profile::named(name)?;
     let mut tasks: Vec<Task> = Vec::new();
     if compute {
-        tasks.extend((0..VCPUS).map(|v| Task::pinned(v, Work::Compute)));
+        let all = (0..VCPUS).map(|v| Task::pinned(v, Work::Compute)).collect();
+        tasks.extend(session(p, all)?);
     }
     let count = p.whole("app.io_tasks")? as u32;
     for n in 0..count {

@@ -16,6 +16,7 @@ use super::mix::Vm;
 use super::mix::Work;
 use super::mix::run;
 use super::mix::series;
+use super::mix::session;
 use super::outcome::Outcome;
 use super::parameters::Parameters;
 use super::vmigrater::APPS;
@@ -59,7 +60,8 @@ fn sequential(p: &Parameters, n: u64) -> anyhow::Result<Work> {
 
 /// A VM of `vcpus` that computes on all of them and has these I/O tasks.
 fn busy_vm(p: &Parameters, vcpus: u32, io: &[Work]) -> anyhow::Result<Vm> {
-    let mut tasks: Vec<Task> = (0..vcpus).map(|v| Task::pinned(v, Work::Compute)).collect();
+    let all = (0..vcpus).map(|v| Task::pinned(v, Work::Compute)).collect();
+    let mut tasks = session(p, all)?;
     for (n, work) in io.iter().enumerate() {
         tasks.push(Task::on(n as u32 % vcpus, *work));
     }

@@ -89,8 +89,10 @@ fn speeds(p: &Parameters) -> anyhow::Result<Smt> {
     })
 }
 
-/// A machine of `threads` hyperthreads and this device time.
+/// A machine of `threads` hyperthreads and this mean device time.
 pub(super) fn machine(p: &Parameters, threads: u32, wait: Ns, vms: Vec<Vm>) -> anyhow::Result<Mix> {
+    let spread = p.get("smt.wait_spread")?;
+    let median = Ns((wait.as_ns() as f64 * (-spread * spread / 2.0).exp()) as u64);
     Ok(Mix {
         pcpus: threads,
         smt: Some(speeds(p)?),
@@ -98,13 +100,15 @@ pub(super) fn machine(p: &Parameters, threads: u32, wait: Ns, vms: Vec<Vm>) -> a
             vcpu_switch: p.us("smt.switch_us")?,
             vcpu_wake: p.us("smt.wake_us")?,
             vcpu_cache: p.us("smt.cache_us")?,
+            cache_after: p.us("smt.cold_ms")? * 1000,
             ..Costs::default()
         },
         devices: vec![Dev::Ssd(SsdSettings {
-            latency: wait,
-            spread_permille: (p.get("smt.wait_spread")? * 1000.0) as u32,
+            latency: median,
+            spread_permille: (spread * 1000.0) as u32,
             channels: 4096,
             rate: 1_000_000_000_000,
+            turn: Ns::ZERO,
         })],
         driver: None,
         vms,
@@ -112,6 +116,7 @@ pub(super) fn machine(p: &Parameters, threads: u32, wait: Ns, vms: Vec<Vm>) -> a
         tuning: Tuning {
             poll_max: p.us("smt.poll_max_us")?,
             retain: p.us("smt.retain_us")?,
+            lend: Some(p.us("smt.lend_us")?).filter(|lend| *lend > Ns::ZERO),
             ..Tuning::default()
         },
     })
@@ -127,6 +132,7 @@ fn placed(p: &Parameters, vm: Vm) -> anyhow::Result<Vm> {
 }
 
 pub(super) fn io_vm(p: &Parameters, vcpus: u32, run_time: Ns) -> anyhow::Result<Vm> {
+    let spread = (p.get("smt.run_spread")? * 1000.0) as u32;
     let task = |v| {
         let reader = ReaderSettings {
             device: DeviceId(0),
@@ -137,7 +143,7 @@ pub(super) fn io_vm(p: &Parameters, vcpus: u32, run_time: Ns) -> anyhow::Result<
             sequential: false,
             submit: run_time / 10,
             process: run_time - run_time / 10,
-            process_spread: (p.get("smt.wait_spread").unwrap_or(0.5) * 1000.0) as u32,
+            process_spread: spread,
             write: false,
             phases: None,
         };
@@ -158,24 +164,25 @@ pub(super) fn rates(run: &Run) -> (f64, f64) {
 
 /// Table 3.2: one core.
 pub(super) fn smt(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
+    const SHORT: Ns = Ns::from_us(1);
     let mut outcome = Outcome::default();
     let pinned = |mut vm: Vm, pcpu: u32| {
         vm.pins = Pins::On(vec![pcpu]);
         vm
     };
     let matmul = || -> anyhow::Result<Vm> { Ok(pinned(cpu_vm(p, 1)?, 0)) };
-    let speed = |others: Vec<Vm>, policy: &str| -> anyhow::Result<f64> {
+    let speed = |others: Vec<Vm>, wait: Ns, policy: &str| -> anyhow::Result<f64> {
         let mut vms = vec![matmul()?];
         vms.extend(others);
-        let mix = machine(p, 2, Ns::from_us(1), vms)?;
+        let mix = machine(p, 2, wait, vms)?;
         Ok(run(&mix, policy, effort)?.vms[0].compute)
     };
-    let alone = speed(Vec::new(), "cfs")?;
+    let alone = speed(Vec::new(), SHORT, "cfs")?;
     // Two vCPUs that hand the hyperthread to and fro all the time.
     let flick = || -> anyhow::Result<Vm> { Ok(pinned(io_vm(p, 1, Ns::from_us(1))?, 1)) };
-    let switching = speed(vec![flick()?, flick()?], "blocking")?;
-    let polls = speed(vec![flick()?], "polling")?;
-    let computing = speed(vec![pinned(cpu_vm(p, 1)?, 1)], "cfs")?;
+    let switching = speed(vec![flick()?, flick()?], SHORT, "blocking")?;
+    let polls = speed(vec![flick()?], Ns::from_secs(1000), "polling")?;
+    let computing = speed(vec![pinned(cpu_vm(p, 1)?, 1)], SHORT, "cfs")?;
     outcome.row("sibling idle, %", 100.0);
     outcome.row("sibling switches vCPUs, %", switching / alone * 100.0);
     outcome.row("sibling polls, %", polls / alone * 100.0);

@@ -258,6 +258,7 @@ fn device(load: Option<&Load>, spec: &SimSpec, platform: &Platform) -> Box<dyn D
             spread_permille: platform.disk_spread,
             channels: platform.disk_channels,
             rate: platform.disk_rate,
+            turn: Ns::ZERO,
         })),
     }
 }

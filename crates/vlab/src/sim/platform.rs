@@ -47,6 +47,7 @@ pub(super) fn by_name(name: &str, cpus: u32) -> Option<Platform> {
                 vcpu_switch: Ns::ZERO,
                 vcpu_wake: Ns::ZERO,
                 vcpu_cache: Ns::ZERO,
+                cache_after: Ns::from_ms(1),
                 vcpu_migration: Ns::ZERO,
                 ipi: Ns::ZERO,
                 resume: Ns::ZERO,

@@ -72,7 +72,7 @@ impl Guest {
         match state {
             TaskState::BlockedIo | TaskState::Blocked => {
                 self.carry(task, from, to.index());
-                self.tasks[task.index()].vcpu = to;
+                self.change_vcpu(task, to.index(), now);
             }
             TaskState::Queued | TaskState::Current => {
                 self.account(from, now);
@@ -87,7 +87,7 @@ impl Guest {
                 }
                 self.account(to.index(), now);
                 self.carry(task, from, to.index());
-                self.tasks[task.index()].vcpu = to;
+                self.change_vcpu(task, to.index(), now);
                 self.tasks[task.index()].slice_ran = Ns::ZERO;
                 self.put_on(to.index(), task, cpu, world);
             }

@@ -72,6 +72,7 @@ pub(super) const FREE: Costs = Costs {
     vcpu_switch: Ns::ZERO,
     vcpu_wake: Ns::ZERO,
     vcpu_cache: Ns::ZERO,
+    cache_after: Ns::from_ms(1),
     vcpu_migration: Ns::ZERO,
     ipi: Ns::ZERO,
     resume: Ns::ZERO,
