@@ -70,10 +70,15 @@ change() {
 
 echo "doctor $(scx_vcpu doctor >/dev/null 2>&1; echo $?)"
 
+# vm ARGUMENTS: a VM. Nice, so that it leaves the CPUs to a scheduler that starts.
+vm() {
+	sh -c 'renice -n 19 -p $$ >/dev/null; exec vlab load vm "$@"' vm "$@" >/dev/null &
+}
+
 # The lengths are the VMs' names: the policy file matches command lines.
-vlab load vm --cpus 0-1 --for 401s >/dev/null &
-vlab load vm --cpus 0-1 --for 402s >/dev/null &
-vlab load vm --cpus 0 --io 50ms --work 100000 --for 403s >/dev/null &
+vm --cpus 0-1 --for 401s
+vm --cpus 0-1 --for 402s
+vm --cpus 0 --io 50ms --work 100000 --for 403s
 until_ok vcpus_are_there || echo "vcpus $(cat /proc/[0-9]*/task/[0-9]*/comm | grep -c vcpu)"
 cat >/tmp/policy.toml <<EOF
 [[vm]]
