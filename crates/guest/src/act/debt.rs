@@ -169,6 +169,8 @@ impl Actor {
 
 #[cfg(test)]
 mod tests {
+    use units::VcpuId;
+
     use super::super::testing::DEADLINE;
     use super::super::testing::Stage;
     use super::super::testing::Subject;
@@ -195,19 +197,7 @@ mod tests {
     fn root_an_offline_cpu_is_given_back_when_it_is_online() {
         let (a, b) = cpus();
         let both: CpuSet = [a, b].into_iter().collect();
-        let (stage, sys) = stage(&both);
-        let subject = Subject::new();
-        sched::set_affinity(subject.tid, &both).unwrap();
-        let held = stage.actor.adopt(subject.key).unwrap();
-        let original = held.original().clone();
-        comes_back(&sys, &CpuSet::only(a));
-        let given = stage.actor.give_back(subject.tid, &original).unwrap();
-        assert!(both.and(&given) == both);
-        assert!(!stage.actor.owes(), "this kernel has both and gives both");
-
-        sched::set_affinity(subject.tid, &CpuSet::only(a)).unwrap();
-        stage.actor.note_debt(subject.tid, &original);
-        assert!(stage.actor.owes());
+        let (stage, sys, subject) = owed(a, b);
         assert!(stage.actor.repay().is_empty(), "still offline");
         assert!(stage.actor.owes());
 
@@ -218,8 +208,22 @@ mod tests {
     }
 
     #[test]
-    fn root_whoever_chose_another_mask_meanwhile_keeps_it() {
+    fn root_nothing_is_owed_where_the_kernel_gave_all() {
         let (a, b) = cpus();
+        let both: CpuSet = [a, b].into_iter().collect();
+        let (stage, sys) = stage(&both);
+        let subject = Subject::new();
+        sched::set_affinity(subject.tid, &both).unwrap();
+        let held = stage.actor.adopt(subject.key).unwrap();
+        // Offline by its name only: this kernel has both.
+        comes_back(&sys, &CpuSet::only(a));
+        stage.actor.give_back(subject.tid, held.original()).unwrap();
+        assert_eq!(subject.mask().and(&both), both);
+        assert!(!stage.actor.owes());
+    }
+
+    /// A thread of both CPUs that has kept `a` only, since `b` was offline.
+    fn owed(a: VcpuId, b: VcpuId) -> (Stage, tempfile::TempDir, Subject) {
         let both: CpuSet = [a, b].into_iter().collect();
         let (stage, sys) = stage(&both);
         let subject = Subject::new();
@@ -229,9 +233,15 @@ mod tests {
         sched::set_affinity(subject.tid, &CpuSet::only(a)).unwrap();
         stage.actor.note_debt(subject.tid, held.original());
         assert!(stage.actor.owes());
+        (stage, sys, subject)
+    }
 
+    #[test]
+    fn root_whoever_chose_another_mask_meanwhile_keeps_it() {
+        let (a, b) = cpus();
+        let (stage, sys, subject) = owed(a, b);
         sched::set_affinity(subject.tid, &CpuSet::only(b)).unwrap();
-        comes_back(&sys, &both);
+        comes_back(&sys, &[a, b].into_iter().collect());
         assert!(stage.actor.repay().is_empty());
         assert_eq!(subject.mask(), CpuSet::only(b));
         assert!(!stage.actor.owes());
@@ -240,14 +250,7 @@ mod tests {
     #[test]
     fn root_threads_that_have_ended_are_owed_nothing() {
         let (a, b) = cpus();
-        let both: CpuSet = [a, b].into_iter().collect();
-        let (stage, sys) = stage(&both);
-        let subject = Subject::new();
-        sched::set_affinity(subject.tid, &both).unwrap();
-        let held = stage.actor.adopt(subject.key).unwrap();
-        comes_back(&sys, &CpuSet::only(a));
-        sched::set_affinity(subject.tid, &CpuSet::only(a)).unwrap();
-        stage.actor.note_debt(subject.tid, held.original());
+        let (stage, _sys, subject) = owed(a, b);
         drop(subject);
         let end = std::time::Instant::now() + DEADLINE;
         while stage.actor.owes() {
