@@ -36,6 +36,10 @@ mod skel {
     include!(concat!(env!("OUT_DIR"), "/replay.skel.rs"));
 }
 
+use skel::types::sv_pcpu;
+use skel::types::sv_step;
+use skel::types::sv_vcpu;
+
 const VCPUS: usize = 5;
 const STEPS: usize = 1500;
 const WEIGHTS: [u32; VCPUS] = [256, 512, 100, 1, 65_535];
@@ -52,16 +56,6 @@ enum Kind {
     Reset,
 }
 
-/// `struct sv_step`.
-#[derive(Clone, Copy, Default)]
-struct Step {
-    vcpu: usize,
-    a: u64,
-    c: u64,
-    weight: u32,
-    b: u32,
-}
-
 /// The kernel's side.
 struct Kernel<'a>(skel::ReplaySkel<'a>);
 
@@ -75,32 +69,31 @@ impl<'a> Kernel<'a> {
         Self(open.load().unwrap())
     }
 
-    /// Does a step; the slot and the length that it answers with.
-    fn step(&self, kind: Kind, step: Step) -> (u32, u64) {
-        let mut bytes = Vec::new();
-        bytes.extend((kind as u32).to_ne_bytes());
-        bytes.extend((step.vcpu as u32).to_ne_bytes());
-        bytes.extend(step.a.to_ne_bytes());
-        bytes.extend(step.c.to_ne_bytes());
-        bytes.extend(step.weight.to_ne_bytes());
-        bytes.extend(step.b.to_ne_bytes());
-        bytes.resize(48, 0);
+    /// Does a step; the slot and the length in ns that it answers with.
+    fn step(&self, kind: Kind, step: sv_step) -> (u32, u64) {
+        let mut step = sv_step {
+            what: kind as u32,
+            ..step
+        };
+        // SAFETY: plain integers without gaps, borrowed for as long as the bytes are.
+        let bytes = unsafe {
+            std::slice::from_raw_parts_mut((&raw mut step).cast::<u8>(), size_of::<sv_step>())
+        };
         let input = ProgramInput {
-            context_in: Some(&mut bytes),
+            context_in: Some(bytes),
             ..ProgramInput::default()
         };
         let done = self.0.progs.replay.test_run(input).unwrap();
         assert_eq!(done.return_value, 0);
-        let slot = u32::from_ne_bytes(bytes[40..44].try_into().unwrap());
-        (slot, u64::from_ne_bytes(bytes[32..40].try_into().unwrap()))
+        (step.slot, step.length_ns)
     }
 
     /// Does a step that has one number.
     fn one(&self, kind: Kind, vcpu: usize, a: u64) -> (u32, u64) {
-        let step = Step {
-            vcpu,
+        let step = sv_step {
+            vcpu: vcpu as u32,
             a,
-            ..Step::default()
+            ..sv_step::default()
         };
         self.step(kind, step)
     }
@@ -110,26 +103,35 @@ impl<'a> Kernel<'a> {
             let b = class(vcpu);
             self.step(
                 Kind::Add,
-                Step {
-                    vcpu,
+                sv_step {
+                    vcpu: vcpu as u32,
                     weight,
                     b,
-                    ..Step::default()
+                    ..sv_step::default()
                 },
             );
         }
     }
 
-    /// A 64-bit field of `struct sv_vcpu`.
-    fn field(&self, vcpu: usize, at: usize) -> u64 {
-        read(&self.0.maps.table, vcpu, at)
+    fn vcpu(&self, vcpu: usize) -> sv_vcpu {
+        entry(&self.0.maps.table, vcpu)
+    }
+
+    /// The credits of all vCPUs are these.
+    fn has_credits(&self, ours: impl Iterator<Item = Credit>, step: usize) {
+        for (at, credit) in ours.enumerate() {
+            assert_eq!(self.vcpu(at).credit, credit.0, "vCPU {at}, step {step}");
+        }
     }
 }
 
-fn read(map: &impl MapCore, key: usize, at: usize) -> u64 {
+/// A copy of an entry of an array of structs of plain integers.
+fn entry<T: Copy>(map: &impl MapCore, key: usize) -> T {
     let key = u32::try_from(key).unwrap().to_ne_bytes();
     let bytes = map.lookup(&key, MapFlags::ANY).unwrap().unwrap();
-    u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap())
+    assert_eq!(bytes.len(), size_of::<T>());
+    // SAFETY: as long as a T, which any bytes make.
+    unsafe { bytes.as_ptr().cast::<T>().read_unaligned() }
 }
 
 /// SplitMix64: the same events each time.
@@ -154,10 +156,10 @@ impl Random {
             let b = u32::from(ready.contains(&vcpu));
             kernel.step(
                 Kind::Ready,
-                Step {
-                    vcpu,
+                sv_step {
+                    vcpu: vcpu as u32,
                     b,
-                    ..Step::default()
+                    ..sv_step::default()
                 },
             );
         }
@@ -244,26 +246,29 @@ fn root_isacs_in_bpf_gives_the_credits_of_policy_host() {
             queue.on_charge(&mut table[pick.vcpu], last_ran, &settings);
             kernel.one(Kind::Charge, pick.vcpu, last_ran.0);
             for (at, vcpu) in table.iter().enumerate() {
-                let ours = [
-                    vcpu.credit.0.cast_unsigned(),
-                    vcpu.endcredit.0.cast_unsigned(),
-                    vcpu.cvcredit.0.cast_unsigned(),
-                    vcpu.ivcredit.0,
-                    vcpu.consumed.0,
+                let ours = (
+                    [vcpu.credit.0, vcpu.endcredit.0, vcpu.cvcredit.0],
+                    [vcpu.ivcredit.0, vcpu.consumed.0],
                     vcpu.events.last.map_or(0, |last| last.0),
-                    vcpu.events.counted,
-                    vcpu.events.total,
+                    [vcpu.events.counted, vcpu.events.total],
                     vcpu.events.ema.unwrap_or_default().0,
-                    u64::from(vcpu.events.ema.is_some()) | u64::from(vcpu.in_group) << 32,
-                ];
-                let fields = [112, 192, 200, 208, 216, 224, 232, 240, 248, 256];
-                let theirs = fields.map(|field| kernel.field(at, field));
+                    [vcpu.events.ema.is_some(), vcpu.in_group].map(u32::from),
+                );
+                let v = kernel.vcpu(at);
+                let theirs = (
+                    [v.credit, v.endcredit, v.cvcredit],
+                    [v.ivcredit, v.consumed],
+                    v.event_at_ns,
+                    [v.events_counted, v.events],
+                    v.event_ema_ns,
+                    [v.event_ema_valid, v.in_group],
+                );
                 assert_eq!(theirs, ours, "vCPU {at}, {context}");
             }
-            let pcpu = |at| read(&kernel.0.maps.pcpus, 0, at);
-            assert_eq!(pcpu(72), queue.io_load.0, "{context}");
-            assert_eq!(pcpu(80), queue.io_events, "{context}");
-            assert_eq!(pcpu(64) as u32, u32::from(queue.cpu_boost), "{context}");
+            let pcpu: sv_pcpu = entry(&kernel.0.maps.pcpus, 0);
+            assert_eq!(pcpu.io_load_ns, queue.io_load.0, "{context}");
+            assert_eq!(pcpu.io_events, queue.io_events, "{context}");
+            assert_eq!(pcpu.cpu_boost, u32::from(queue.cpu_boost), "{context}");
         }
     }
     assert!(
@@ -302,7 +307,11 @@ fn root_vslicer_in_bpf_gives_the_turns_of_policy_host() {
             round.on_charge(&mut table[turn.vcpu], ran);
             kernel.one(Kind::Charge, turn.vcpu, ran.0);
             for (at, vcpu) in table.iter().enumerate() {
-                assert_eq!(kernel.field(at, 184), vcpu.left.0, "vCPU {at}, step {step}");
+                assert_eq!(
+                    kernel.vcpu(at).left_ns,
+                    vcpu.left.0,
+                    "vCPU {at}, step {step}"
+                );
             }
         }
     }
@@ -335,11 +344,11 @@ fn root_credit1_in_bpf_gives_the_credits_of_policy_host() {
                     let pool = settings.refill_period * 2;
                     kernel.step(
                         Kind::Refill,
-                        Step {
-                            vcpu,
+                        sv_step {
+                            vcpu: vcpu as u32,
                             a: pool.0,
                             c: weights,
-                            ..Step::default()
+                            ..sv_step::default()
                         },
                     );
                 }
@@ -348,10 +357,7 @@ fn root_credit1_in_bpf_gives_the_credits_of_policy_host() {
                 table[vcpu].on_charge(ran, &settings);
                 kernel.one(Kind::Charge, vcpu, ran.0);
             }
-            for (at, vcpu) in table.iter().enumerate() {
-                let theirs = Credit(kernel.field(at, 112).cast_signed());
-                assert_eq!(theirs, vcpu.credit, "vCPU {at}, step {step}");
-            }
+            kernel.has_credits(table.iter().map(|vcpu| vcpu.credit), step);
         }
     }
 }
@@ -386,10 +392,7 @@ fn root_credit2_in_bpf_gives_the_credits_of_policy_host() {
                 table[vcpu].on_charge(ran, &settings);
                 kernel.one(Kind::Charge, vcpu, ran.0);
             }
-            for (at, vcpu) in table.iter().enumerate() {
-                let theirs = Credit(kernel.field(at, 112).cast_signed());
-                assert_eq!(theirs, vcpu.credit, "vCPU {at}, step {step}");
-            }
+            kernel.has_credits(table.iter().map(|vcpu| vcpu.credit), step);
         }
     }
 }

@@ -160,15 +160,23 @@ for task in /proc/[0-9]*/task/[0-9]*; do
 	vcpu-*) taskset -p 3 "${task##*/}" >/dev/null ;;
 	esac
 done
+# The pCPU of each vCPU, 0 or 1.
+homes() {
+	scx_vcpu list --json | grep -o '"cpu":[01]' | tr '\n' ' '
+}
+moved() {
+	[ "$(homes | tr 01 10)" = "$before" ]
+}
 start ische --config /tmp/policy.toml --trace /tmp/trace
 echo "ische-said $(cat /tmp/said)"
 measure ische
+before=$(homes)
 change 402s --class io
 now ische-set
 measure ische-io
 # The other core is the general one; what was set counts no longer.
 sed -i 's/^seed = .*/seed = 2/' /tmp/policy.toml
-sleep 3
+until_ok moved
 echo "ische-moved $(scx_vcpu list --json)"
 finish ische
 echo "ische-trace $(xxd -p /tmp/trace | tr -d '\n')"

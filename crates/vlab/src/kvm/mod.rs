@@ -14,8 +14,7 @@
 //! on both kinds of hosts.
 //!
 //! # Layout
-//! `images` what is booted,
-//! `machine` the host, [`host`] what runs on it, [`agent`] what runs in a guest.
+//! `images` what is booted, `machine` the host, [`host`] what runs on it, [`agent`] what runs in a guest.
 //!
 //! # Limits
 //! x86-64. An emulated host loses a guest now and then: its phases are measured
