@@ -220,6 +220,15 @@ impl Config {
                 ));
             }
         }
+        if let Some(Time(unit)) = config.isacs.boost_unit
+            && unit > MAX_SLICE
+        {
+            return Err(wrong(
+                "isacs.boost_unit",
+                unit.to_string(),
+                format!("at most {MAX_SLICE}"),
+            ));
+        }
         let vslicer = config.vslicer.settings();
         if vslicer.micro > vslicer.slice {
             return Err(wrong(
@@ -327,6 +336,10 @@ mod tests {
                 ["vslicer.micro = 31 ms", "30 ms"],
             ),
             ("[ische]\ngeneral_cores = 0\n", ["ische.general_cores", "1"]),
+            (
+                "[isacs]\nboost_unit = \"4s\"\n",
+                ["isacs.boost_unit = 4 s", "at most 3 s"],
+            ),
         ] {
             let said = Config::parse(text, "p.toml").unwrap_err().to_string();
             assert!(parts.iter().all(|part| said.contains(part)), "{said}");

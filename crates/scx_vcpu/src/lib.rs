@@ -12,7 +12,8 @@
 //! vCPUs, `account.h` what each does and has had, `event.h` interrupts raised to
 //! them, `policy_*.h` one per policy, `place.h` homes and caps, `trace.h` what happened when. [`probe`]
 //! whether this machine can run it, [`policy`] and [`config`] the parameters of
-//! each policy, [`run`] the loop, `load` the BPF side into the kernel, [`roster`] what
+//! each policy, [`run`] the loop, `load` the BPF side into the kernel, `ended` why that ended
+//! us, [`roster`] what
 //! each VM is worth, [`control`] what `scx_vcpu set` talks to, `seat` threads in and
 //! out of SCHED_EXT, `watch` the policy file while it runs, [`table`] the counters,
 //! [`trace`] the file that records every on and off instant.
@@ -20,7 +21,7 @@
 //! # Adding a policy
 //! A header `src/bpf/policy_NAME.h` with its rule, its parameters in
 //! `struct sv_settings` and [`config`], a line in each of [`policy`], `load` and
-//! `main.bpf.c`, and its part of the test in a VM, `crates/vlab/tests/vm_scx.sh`.
+//! `main.bpf.c`, and its part of the test in a VM, `crates/vlab/tests/vm_scx/`.
 
 pub mod config;
 pub mod control;
@@ -31,6 +32,7 @@ pub mod run;
 pub mod table;
 pub mod trace;
 
+mod ended;
 mod load;
 #[cfg(test)]
 mod replay;

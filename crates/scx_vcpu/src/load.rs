@@ -48,6 +48,8 @@ pub enum Rules {
     Ische(ische::Settings),
     /// See there.
     Isacs(isacs::Settings),
+    /// See [`crate::policy::Policy::Never`].
+    Never,
 }
 
 pub(crate) fn load<'a>(
@@ -60,8 +62,13 @@ pub(crate) fn load<'a>(
         rodata.nr_cpu_ids = cpus;
         rodata.settings = settings(&options.rules)?;
     }
+    open.struct_ops.vcpu_ops_mut().timeout_ms = u32::try_from(options.watchdog.as_millis())?;
     open.maps.slices.set_max_entries(cpus).map_err(refuse)?;
     open.maps.pcpus.set_max_entries(cpus).map_err(refuse)?;
+    open.maps
+        .turn_clocks
+        .set_max_entries(cpus)
+        .map_err(refuse)?;
     open.maps
         .isacs_totals
         .set_max_entries(cpus)
@@ -101,9 +108,7 @@ pub(crate) fn set_slices(map: &impl MapCore, slices: &[Ns]) -> anyhow::Result<()
 
 /// The rules as the kernel's side reads them.
 pub(crate) fn settings(rules: &Rules) -> anyhow::Result<sv_settings> {
-    let nr_cpus = std::thread::available_parallelism().context("cannot count the CPUs")?;
     let all = sv_settings {
-        nr_cpus: u32::try_from(nr_cpus.get())?,
         // Caps are K1's; where a policy does not say, so is their period.
         refill_ns: credit1::Settings::default().refill_period.0,
         ..sv_settings::default()
@@ -120,6 +125,7 @@ pub(crate) fn settings(rules: &Rules) -> anyhow::Result<sv_settings> {
     };
     Ok(match rules {
         Rules::Fixed(_) => sv_settings { policy: 0, ..all },
+        Rules::Never => sv_settings { policy: 6, ..all },
         Rules::Credit1(rules) => credit1(rules),
         Rules::Credit2(rules) => sv_settings {
             policy: 2,
@@ -140,6 +146,7 @@ pub(crate) fn settings(rules: &Rules) -> anyhow::Result<sv_settings> {
         Rules::Ische(rules) => sv_settings {
             policy: 4,
             slice_ns: rules.general_slice.0,
+            lends_idle: u32::from(rules.idle_io_core == ische::IdleIoCore::TakesCpuVms),
             ..credit1(&rules.credit)
         },
         Rules::Isacs(rules) => sv_settings {

@@ -84,6 +84,9 @@ struct RunArgs {
     /// End after so long.
     #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
     length: Option<Duration>,
+    /// How long a vCPU may wait for its turn until the kernel ends the scheduler.
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = watchdog)]
+    watchdog: Duration,
 }
 
 /// The vCPUs of the scheduler that runs, and what each has had since it was found.
@@ -131,6 +134,15 @@ fn time(text: &str) -> Result<Ns, String> {
     u64::try_from(time.as_nanos())
         .map(Ns)
         .map_err(|_| "too long".to_owned())
+}
+
+fn watchdog(text: &str) -> Result<Duration, String> {
+    let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    if run::WATCHDOG.contains(&time) {
+        return Ok(time);
+    }
+    let (from, to) = (run::WATCHDOG.start(), run::WATCHDOG.end());
+    Err(format!("use {from:?} to {to:?}"))
 }
 
 fn main() -> ExitCode {
@@ -227,6 +239,10 @@ fn schedule(args: &RunArgs) -> anyhow::Result<()> {
             let what = format!("isacs, slices of {}", rules.slice);
             (Rules::Isacs(rules), what)
         }
+        Policy::Never => {
+            only_fixed("never")?;
+            (Rules::Never, "nobody is dispatched".to_owned())
+        }
     };
     let options = run::Options {
         rules,
@@ -234,6 +250,7 @@ fn schedule(args: &RunArgs) -> anyhow::Result<()> {
         file: args.config.clone(),
         trace: args.trace.clone(),
         length: args.length,
+        watchdog: args.watchdog,
     };
     run::run(&options, &stop_flag()?, |vms, vcpus, cores| {
         let cores = cores.map_or(String::new(), |cores| format!(", {cores}"));

@@ -212,6 +212,27 @@ impl Roster {
         self.tell_all()
     }
 
+    /// What the file said last.
+    pub(crate) fn config(&self) -> Config {
+        self.config.clone()
+    }
+
+    /// The cores of iSche.
+    pub(crate) fn cores(&self) -> Option<&Cores> {
+        self.cores.as_ref()
+    }
+
+    /// CPUs have come or gone: other cores, and new counters. What VMs are worth stays.
+    pub(crate) fn relabel(&mut self, cores: Option<Cores>) {
+        self.cores = cores;
+        for vm in self.vms.values_mut() {
+            vm.last = (0, Ns::ZERO);
+            for seat in vm.seats.values_mut() {
+                seat.home = None;
+            }
+        }
+    }
+
     /// Do counters decide on classes?
     pub(crate) fn is_automatic(&self) -> bool {
         self.automatic.is_some()

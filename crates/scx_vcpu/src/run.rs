@@ -26,6 +26,8 @@ use crate::config::Config;
 use crate::control::Answer;
 use crate::control::SOCKET;
 use crate::control::Server;
+use crate::ended;
+use crate::ended::Ended;
 use crate::load;
 pub use crate::load::Rules;
 use crate::load::refuse;
@@ -44,6 +46,11 @@ use crate::watch;
 
 /// How often the trace is emptied, and at most so late a signal is seen.
 const ROUND: Duration = Duration::from_millis(100);
+
+/// What [`Options::watchdog`] may be. 30 s is the kernel's own limit and the default; below
+/// 4.1 s it warns.
+pub const WATCHDOG: std::ops::RangeInclusive<Duration> =
+    Duration::from_secs(5)..=Duration::from_secs(30);
 
 /// How often the policy file is looked at, and a VM's counters under iSche.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -64,16 +71,8 @@ pub struct Options {
     pub trace: Option<PathBuf>,
     /// End by itself after so long.
     pub length: Option<Duration>,
-}
-
-/// The kernel ended the scheduler.
-#[derive(Debug, thiserror::Error)]
-#[error("the kernel ended the scheduler: {reason}{message}; its own scheduler has the machine")]
-pub struct Ended {
-    /// The kernel's word for it.
-    reason: String,
-    /// Details, if any, behind a separator.
-    message: String,
+    /// How long a vCPU may stand in a queue until the kernel ends the scheduler.
+    pub watchdog: Duration,
 }
 
 /// Number of possible pCPUs: how many slices [`Options`] needs.
@@ -85,13 +84,17 @@ pub fn possible_cpus() -> anyhow::Result<u32> {
     Ok(u32::try_from(cpus)?)
 }
 
-/// Loads the scheduler and keeps it until `stop` is set.
+/// Where the trace goes, and what went wrong there.
+type Recorder = Mutex<(Option<BufWriter<File>>, Option<io::Error>)>;
+
+/// Loads the scheduler and keeps it until `stop` is set. When a CPU comes or goes the
+/// kernel ends every scheduler: it is loaded again then, with the same roster.
 ///
 /// `ready` is called once, when so many vCPUs of so many VMs are being scheduled; its
 /// last argument are iSche's cores, for people.
 ///
 /// # Errors
-/// [`probe::Unsupported`], [`Ended`], or a file that cannot be written.
+/// [`probe::Unsupported`], the kernel ended the scheduler, or a file that cannot be written.
 pub fn run(
     options: &Options,
     stop: &Arc<AtomicBool>,
@@ -101,7 +104,47 @@ pub fn run(
     probe::core_scheduling()?;
     let writer = options.trace.as_deref().map(open_trace).transpose()?;
     let writer = Mutex::new((writer, None::<io::Error>));
+    let cores = watch::label_cores(&options.rules, &options.config)?;
+    let roster = Mutex::new(Roster::new(options.config.clone(), cores));
+    let mut file = watch::Watched::new(options.file.as_deref());
+    let end = options.length.map(|length| Instant::now() + length);
+    let mut ready = Some(ready);
+    loop {
+        let ended = schedule(
+            options,
+            stop,
+            end,
+            &writer,
+            &roster,
+            &mut file,
+            &mut |vms, vcpus, labels| {
+                if let Some(ready) = ready.take() {
+                    ready(vms, vcpus, labels);
+                }
+            },
+        )?;
+        match ended {
+            None => return Ok(()),
+            Some(ended) if ended.by_hotplug => {
+                let cores = watch::label_cores(&options.rules, &lock(&roster).config())?;
+                lock(&roster).relabel(cores);
+                tracing::info!("a CPU came or went; scheduling again");
+            }
+            Some(ended) => return Err(ended.into()),
+        }
+    }
+}
 
+/// From loading to the end, which is the kernel's if it says so.
+fn schedule(
+    options: &Options,
+    stop: &Arc<AtomicBool>,
+    end: Option<Instant>,
+    writer: &Recorder,
+    roster: &Mutex<Roster>,
+    file: &mut watch::Watched<'_>,
+    ready: &mut dyn FnMut(usize, usize, Option<String>),
+) -> anyhow::Result<Option<Ended>> {
     libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Debug, libbpf_says)));
     let mut storage = MaybeUninit::uninit();
     let mut skel = load::load(options, &mut storage)?;
@@ -109,9 +152,7 @@ pub fn run(
     let seats = Mutex::new(Seats::default());
     let refused = Mutex::new(None::<anyhow::Error>);
     let knobs = libbpf_rs::MapHandle::try_from(&skel.maps.vcpus).map_err(refuse)?;
-    let cores = watch::label_cores(&options.rules, &options.config)?;
-    watch::set_core_slices(&skel, &options.rules, cores.as_ref())?;
-    let roster = Mutex::new(Roster::new(options.config.clone(), cores));
+    watch::set_core_slices(&skel, &options.rules, lock(roster).cores())?;
     let set_vcpu = &skel.progs.set_vcpu;
     // One that is scheduled is changed; another one finds its mark when it comes.
     let tell = |told: Told| -> anyhow::Result<usize> {
@@ -125,7 +166,7 @@ pub fn run(
     };
     let welcome = |found: Found| {
         let line = config::command_line_of(found.vm);
-        let told = lock(&roster).add(found, line, seat::allowed(found.tid));
+        let told = lock(roster).add(found, line, seat::allowed(found.tid));
         tell(told)
     };
     let seat = |found: Found| {
@@ -148,7 +189,7 @@ pub fn run(
         0
     })?;
     rings.add(&skel.maps.trace, |bytes| {
-        let mut guard = lock(&writer);
+        let mut guard = lock(writer);
         let (writer, failed) = &mut *guard;
         if let Some(writer) = writer
             && let Err(error) = writer.write_all(bytes)
@@ -185,11 +226,9 @@ pub fn run(
         )
         .ok();
     let (vms, vcpus) = lock(&seats).count();
-    ready(vms, vcpus, lock(&roster).labels());
+    ready(vms, vcpus, lock(roster).labels());
 
-    let mut file = watch::Watched::new(options.file.as_deref());
     let mut looked = Instant::now();
-    let end = options.length.map(|length| Instant::now() + length);
     let mut ended = None;
     while !stop.load(Ordering::Relaxed) && end.is_none_or(|end| Instant::now() < end) {
         match rings.poll(ROUND) {
@@ -197,7 +236,7 @@ pub fn run(
             Err(error) if error.kind() == libbpf_rs::ErrorKind::Interrupted => {}
             Err(error) => return Err(error).context("cannot read the kernel's events"),
         }
-        flush(&rings, &writer)?;
+        flush(&rings, writer)?;
         if let Some(error) = lock(&refused).take() {
             return Err(error);
         }
@@ -207,7 +246,7 @@ pub fn run(
                     let why = "policy fixed treats all VMs alike; run another one";
                     return Answer::Refused(why.to_owned());
                 }
-                let changed = lock(&roster).set(change);
+                let changed = lock(roster).set(change);
                 match changed.map(|(vm, worth, told)| (vm, worth, tell(told))) {
                     Ok((vm, worth, Ok(vcpus))) => Answer::Done { vm, worth, vcpus },
                     Ok((.., Err(error))) => Answer::Refused(format!("{error:#}")),
@@ -222,30 +261,27 @@ pub fn run(
             let loads = table::pcpus(&pcpus, possible)?;
             let table = table::entries(&entries)?;
             for (tid, cpu) in isacs::moves(&options.config.isacs, &loads, &table, &mut seen) {
-                let told = lock(&roster).move_home(tid, cpu);
+                let told = lock(roster).move_home(tid, cpu);
                 tell(told)?;
             }
         }
         if looked.elapsed() >= PERIOD {
             let length = looked.elapsed();
             looked = Instant::now();
-            lock(&roster).retain(|tid| seat::policy_of(tid).is_some());
+            lock(roster).retain(|tid| seat::policy_of(tid).is_some());
             if let Some(config) = file.changed() {
                 let cores = watch::label_cores(&options.rules, &config)?;
                 watch::set_core_slices(&skel, &options.rules, cores.as_ref())?;
-                let told = lock(&roster).reload(config, cores);
+                let told = lock(roster).reload(config, cores);
                 tell(told)?;
-                tracing::info!(
-                    labels = lock(&roster).labels(),
-                    "read the policy file again"
-                );
-            } else if lock(&roster).is_automatic() {
+                tracing::info!(labels = lock(roster).labels(), "read the policy file again");
+            } else if lock(roster).is_automatic() {
                 let length = Ns(u64::try_from(length.as_nanos())?);
-                let told = lock(&roster).period(&table::entries(&entries)?, length);
+                let told = lock(roster).period(&table::entries(&entries)?, length);
                 tell(told)?;
             }
         }
-        ended = why_ended(&skel);
+        ended = ended::why(&skel);
         if ended.is_some() {
             break;
         }
@@ -265,7 +301,7 @@ pub fn run(
     if lost > 0 {
         tracing::warn!(lost, "events did not fit into the trace");
     }
-    ended.map_or(Ok(()), |ended| Err(ended.into()))
+    Ok(ended)
 }
 
 /// The table's name in the file system, for `scx_vcpu list`.
@@ -302,10 +338,7 @@ fn list(skel: &MainSkel<'_>) -> anyhow::Result<Vec<Found>> {
         .collect())
 }
 
-fn flush(
-    rings: &libbpf_rs::RingBuffer<'_>,
-    writer: &Mutex<(Option<BufWriter<File>>, Option<io::Error>)>,
-) -> anyhow::Result<()> {
+fn flush(rings: &libbpf_rs::RingBuffer<'_>, writer: &Recorder) -> anyhow::Result<()> {
     rings.consume().context("cannot read the kernel's events")?;
     let mut guard = lock(writer);
     let (writer, failed) = &mut *guard;
@@ -318,30 +351,6 @@ fn flush(
         Some(error) => Err(error).context("cannot write the trace; is the disk full?"),
         None => Ok(()),
     }
-}
-
-fn why_ended(skel: &MainSkel<'_>) -> Option<Ended> {
-    let bss = skel.maps.bss_data.as_deref()?;
-    if bss.exit_kind == 0 {
-        return None;
-    }
-    let text = |bytes: &[i8]| {
-        let bytes: Vec<u8> = bytes
-            .iter()
-            .map(|byte| byte.cast_unsigned())
-            .take_while(|byte| *byte != 0)
-            .collect();
-        String::from_utf8_lossy(&bytes).into_owned()
-    };
-    let message = text(&bss.exit_message);
-    Some(Ended {
-        reason: text(&bss.exit_reason),
-        message: if message.is_empty() {
-            message
-        } else {
-            format!(" ({message})")
-        },
-    })
 }
 
 fn open_trace(path: &Path) -> anyhow::Result<BufWriter<File>> {

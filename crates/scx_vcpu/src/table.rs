@@ -13,12 +13,11 @@ use serde::Serialize;
 use units::Ns;
 
 use crate::config::Class;
+use crate::skel::types::sv_pcpu;
+use crate::skel::types::sv_vcpu;
 
 /// Where a scheduler that runs keeps its table for others.
 pub(crate) const PIN: &str = "/sys/fs/bpf/scx_vcpu_table";
-
-/// Bytes of `struct sv_vcpu`.
-const ENTRY: usize = 264;
 
 /// Entries read at once.
 const BATCH: u32 = 256;
@@ -70,6 +69,8 @@ pub struct Vcpu {
     pub io: u64,
     /// Interrupts from vCPUs of its VM.
     pub ipi: u64,
+    /// How long its present or last turn may become, or might have.
+    pub slice: Ns,
     /// Credit in ns of running at the reference weight.
     pub credit: i64,
     /// ISACS: what the last reallocation gave for I/O.
@@ -92,15 +93,11 @@ pub(crate) fn pcpus(map: &impl MapCore, count: u32) -> anyhow::Result<Vec<Pcpu>>
     (0..count)
         .map(|cpu| {
             let bytes = map.lookup(&cpu.to_ne_bytes(), MapFlags::ANY)?;
-            let bytes = bytes.unwrap_or_default();
-            let u64_at = |at: usize| {
-                let bytes = bytes.get(at..at + 8)?.try_into().ok()?;
-                Some(u64::from_ne_bytes(bytes))
-            };
+            let pcpu: sv_pcpu = plain(&bytes.unwrap_or_default()).unwrap_or_default();
             Ok(Pcpu {
-                io_load: Ns(u64_at(72).unwrap_or(0)),
-                io_events: u64_at(80).unwrap_or(0),
-                reallocations: u64_at(88).unwrap_or(0),
+                io_load: Ns(pcpu.io_load_ns),
+                io_events: pcpu.io_events,
+                reallocations: pcpu.nr_reallocations,
             })
         })
         .collect()
@@ -135,47 +132,53 @@ pub(crate) fn entries(map: &MapHandle) -> anyhow::Result<Vec<Vcpu>> {
     Ok(vcpus)
 }
 
-/// Reads `struct sv_vcpu`; `None` if nobody has the entry.
-fn decode(bytes: &[u8]) -> Option<Vcpu> {
-    if bytes.len() < ENTRY {
+/// A structure of the BPF side: plain integers, of which any bytes make one.
+pub(crate) trait Plain: Copy {}
+impl Plain for sv_vcpu {}
+impl Plain for sv_pcpu {}
+
+/// A copy of the structure that these bytes are; `None` if they are too few.
+pub(crate) fn plain<T: Plain>(bytes: &[u8]) -> Option<T> {
+    if bytes.len() < size_of::<T>() {
         return None;
     }
-    let u32_at = |at: usize| {
-        let bytes = bytes.get(at..at + 4)?.try_into().ok()?;
-        Some(u32::from_ne_bytes(bytes))
-    };
-    let u64_at = |at: usize| {
-        let bytes = bytes.get(at..at + 8)?.try_into().ok()?;
-        Some(u64::from_ne_bytes(bytes))
-    };
+    // SAFETY: as many bytes as a T has, and any make one.
+    Some(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
+}
+
+/// Reads `struct sv_vcpu`; `None` if nobody has the entry.
+fn decode(bytes: &[u8]) -> Option<Vcpu> {
+    let entry: sv_vcpu = plain(bytes)?;
     Some(Vcpu {
-        state: match u32_at(0)? {
+        // enum sv_state
+        state: match entry.state {
             1 => State::Asleep,
             2 => State::Waits,
             3 => State::Runs,
             _ => return None,
         },
-        vm: u32_at(4)?,
-        tid: u32_at(8)?,
-        vcpu: u32_at(12)?,
-        cpu: u32_at(16)?,
-        weight: u32_at(20)?,
-        class: if u32_at(168)? == 0 {
+        vm: entry.vm,
+        tid: entry.tid,
+        vcpu: entry.vcpu,
+        cpu: entry.cpu,
+        weight: entry.weight,
+        class: if entry.class == 0 {
             Class::Cpu
         } else {
             Class::Io
         },
-        cap_permille: u32_at(24)?,
-        ran: Ns(u64_at(48)?),
-        waited: Ns(u64_at(56)?),
-        slept: Ns(u64_at(64)?),
-        turns: u64_at(72)?,
-        preempted: u64_at(80)?,
-        wakes: u64_at(88)?,
-        io: u64_at(96)?,
-        ipi: u64_at(104)?,
-        credit: u64_at(112)?.cast_signed(),
-        ivcredit: Ns(u64_at(208)?),
+        cap_permille: entry.cap_permille,
+        ran: Ns(entry.ran_ns),
+        waited: Ns(entry.waited_ns),
+        slept: Ns(entry.slept_ns),
+        turns: entry.nr_turns,
+        preempted: entry.nr_preempted,
+        wakes: entry.nr_wakes,
+        io: entry.nr_io,
+        ipi: entry.nr_ipi,
+        slice: Ns(entry.turn_ns),
+        credit: entry.credit,
+        ivcredit: Ns(entry.ivcredit),
     })
 }
 
@@ -189,7 +192,7 @@ pub fn text(vcpus: &[Vcpu]) -> String {
         *of_vm.entry(vcpu.vm).or_default() += vcpu.ran;
     }
     let mut text = format!(
-        "{:>8} {:>5} {:>8} {:>5} {:>5} {:>7} {:>6} {:>7} {:>10} {:>10} {:>8} {:>8} {:>8} {:>10}  {}\n",
+        "{:>8} {:>5} {:>8} {:>5} {:>5} {:>7} {:>6} {:>7} {:>10} {:>10} {:>8} {:>8} {:>8} {:>10} {:>10} {:>10}  {}\n",
         "VM",
         "vCPU",
         "thread",
@@ -203,13 +206,15 @@ pub fn text(vcpus: &[Vcpu]) -> String {
         "turns",
         "I/O",
         "IPIs",
+        "slice",
         "credit ms",
+        "I/O ms",
         "state"
     );
     for vcpu in vcpus {
         let share = of_vm[&vcpu.vm].0 as f64 / all.0.max(1) as f64;
         text += &format!(
-            "{:>8} {:>5} {:>8} {:>5} {:>5} {:>7} {:>6} {:>5.1} % {:>10} {:>10} {:>8} {:>8} {:>8} {:>10.2}  {}\n",
+            "{:>8} {:>5} {:>8} {:>5} {:>5} {:>7} {:>6} {:>5.1} % {:>10} {:>10} {:>8} {:>8} {:>8} {:>10} {:>10.2} {:>10.2}  {}\n",
             vcpu.vm,
             vcpu.vcpu,
             vcpu.tid,
@@ -226,7 +231,9 @@ pub fn text(vcpus: &[Vcpu]) -> String {
             vcpu.turns,
             vcpu.io,
             vcpu.ipi,
+            vcpu.slice.to_string(),
             vcpu.credit as f64 / 1e6,
+            vcpu.ivcredit.0 as f64 / 1e6,
             match vcpu.state {
                 State::Asleep => "asleep",
                 State::Waits => "waits",
@@ -269,34 +276,41 @@ pub fn since(before: &[Vcpu], now: &[Vcpu]) -> Vec<Vcpu> {
 mod tests {
     use super::*;
 
-    fn entry(state: u32, ran: u64) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        for word in [state, 7, 70, 1, 0, 512, 0, 0, 0, 512] {
-            bytes.extend(word.to_ne_bytes());
+    fn entry(state: u32, ran: u64) -> sv_vcpu {
+        sv_vcpu {
+            state,
+            vm: 7,
+            tid: 70,
+            vcpu: 1,
+            weight: 512,
+            class: 1,
+            ran_ns: ran,
+            waited_ns: 20,
+            slept_ns: 30,
+            nr_turns: 4,
+            nr_io: 8,
+            nr_ipi: 9,
+            credit: -3_000_000,
+            ivcredit: 1_500_000,
+            turn_ns: 30_000_000,
+            ..sv_vcpu::default()
         }
-        for long in [
-            1,
-            ran,
-            20,
-            30,
-            4,
-            5,
-            6,
-            8,
-            9,
-            (-3_000_000_i64).cast_unsigned(),
-        ] {
-            bytes.extend(long.to_ne_bytes());
+    }
+
+    fn bytes(entry: &sv_vcpu) -> &[u8] {
+        // SAFETY: plain integers without gaps, borrowed for as long as the bytes are.
+        unsafe {
+            std::slice::from_raw_parts(std::ptr::from_ref(entry).cast(), size_of::<sv_vcpu>())
         }
-        bytes.resize(168, 0);
-        bytes.extend(1u32.to_ne_bytes());
-        bytes.resize(ENTRY, 0);
-        bytes
+    }
+
+    fn vcpu(state: u32, ran: u64) -> Option<Vcpu> {
+        decode(bytes(&entry(state, ran)))
     }
 
     #[test]
-    fn an_entry_is_read_as_the_bpf_side_lays_it_out() {
-        let vcpu = decode(&entry(3, 10)).unwrap();
+    fn an_entry_is_read_as_it_lies_there() {
+        let vcpu = decode(bytes(&entry(3, 10))).unwrap();
         assert_eq!((vcpu.vm, vcpu.tid, vcpu.vcpu, vcpu.weight), (7, 70, 1, 512));
         assert_eq!(vcpu.class, Class::Io);
         assert_eq!(
@@ -304,14 +318,14 @@ mod tests {
             (Ns(10), Ns(20), Ns(30))
         );
         assert_eq!((vcpu.io, vcpu.ipi, vcpu.credit), (8, 9, -3_000_000));
-        assert_eq!(decode(&entry(0, 10)), None, "nobody's");
-        assert_eq!(decode(&entry(3, 10)[..100]), None);
+        assert_eq!(decode(bytes(&entry(0, 10))), None, "nobody's");
+        assert_eq!(decode(&bytes(&entry(3, 10))[..100]), None);
     }
 
     #[test]
     fn a_difference_is_of_the_same_vcpu_only() {
-        let old = decode(&entry(1, 10)).unwrap();
-        let now = decode(&entry(1, 25)).unwrap();
+        let old = vcpu(1, 10).unwrap();
+        let now = vcpu(1, 25).unwrap();
         let (older, newer) = (std::slice::from_ref(&old), std::slice::from_ref(&now));
         assert_eq!(since(older, newer)[0].ran, Ns(15));
         let other = Vcpu { vm: 8, ..old };
@@ -320,7 +334,7 @@ mod tests {
 
     #[test]
     fn the_share_of_a_vm_is_of_all_that_ran() {
-        let a = decode(&entry(3, 30)).unwrap();
+        let a = vcpu(3, 30).unwrap();
         let b = Vcpu {
             vm: 9,
             ran: Ns(10),
@@ -328,5 +342,7 @@ mod tests {
         };
         let text = text(&[a, b]);
         assert!(text.contains("75.0 %") && text.contains("25.0 %"), "{text}");
+        // The slice, the credit and what I/O adds to it.
+        assert!(text.contains("30 ms      -3.00       1.50"), "{text}");
     }
 }

@@ -38,6 +38,7 @@ fn what_makes_no_sense_is_refused_with_the_range() {
         (["run", "--sweep=501"], "--sweep"),
         (["run", "--policy=fastest"], "fastest"),
         (["run", "--slice=fast"], "--slice"),
+        (["run", "--watchdog=31s"], "5s to 30s"),
     ] {
         let output = scx_vcpu(&arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");

@@ -95,7 +95,8 @@ static __always_inline void enter(struct task_struct *p)
 	v->ran_ns = v->waited_ns = v->slept_ns = 0;
 	v->nr_turns = v->nr_preempted = v->nr_wakes = v->nr_io = v->nr_ipi = 0;
 	v->credit = 0;
-	v->shares = v->resets = v->used_ns = v->used_at = v->rest_ns = v->key = 0;
+	v->taken = v->resets = v->used_ns = v->used_at = v->rest_ns = v->key = 0;
+	v->held_until_ns = v->turn_ns = 0;
 	v->left_ns = 0;
 	v->endcredit = v->cvcredit = 0;
 	v->ivcredit = v->consumed = 0;

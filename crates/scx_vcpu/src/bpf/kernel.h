@@ -37,6 +37,8 @@ enum {
 	BPF_LOCAL_STORAGE_GET_F_CREATE = 1 << 0,
 	BPF_RB_NO_WAKEUP = 1 << 0,
 	BPF_RB_FORCE_WAKEUP = 1 << 1,
+	BPF_F_TIMER_ABS = 1 << 0,
+	BPF_F_TIMER_CPU_PIN = 1 << 1,
 };
 
 /* include/uapi/linux/sched.h */
@@ -121,6 +123,7 @@ enum scx_exit_kind {
 
 struct scx_exit_info {
 	enum scx_exit_kind kind;
+	s64 exit_code;
 	const char *reason;
 	char *msg;
 };

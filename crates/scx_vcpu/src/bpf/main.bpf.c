@@ -11,13 +11,12 @@
  * interrupts, place.h knows homes and caps, policy_*.h decide.
  *
  * Under `fixed` a vCPU that is preempted by the fair class goes back to the head
- * with the rest of its slice: the kernel does that by itself. The credit policies
- * take it back into their own queue, see policy_credit.h.
+ * and its turn goes on: the kernel does that by itself. The credit policies take it
+ * back into their own queue, see policy_credit.h. Turns end by timers, see turn.h.
  *
- * Limits: the kernel looks at slices in its tick, so they are up to one tick
- * too long (4 ms on Debian's kernels). A vCPU stays on the pCPU it ran on
- * unless its affinity or its home says otherwise. Caps need a policy other than
- * `fixed`.
+ * A vCPU stays on its pCPU unless another one is idle, see balance.h.
+ *
+ * Limits: caps need a policy other than `fixed`.
  */
 #include "kernel.h"
 
@@ -26,6 +25,7 @@
 #include <bpf/bpf_tracing.h>
 
 #include "account.h"
+#include "balance.h"
 #include "event.h"
 #include "place.h"
 #include "policy_credit1.h"
@@ -35,11 +35,13 @@
 #include "policy_vslicer.h"
 #include "set.h"
 #include "trace.h"
+#include "turn.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
 /* Why the kernel ended us, for user space. */
 s32 exit_kind;
+s64 exit_code;
 char exit_reason[128];
 char exit_message[256];
 
@@ -48,21 +50,24 @@ s32 BPF_PROG(vcpu_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flag
 {
 	struct sv_vcpu *v = entry_of_task(p);
 
-	return v ? place(p, v, prev_cpu) : prev_cpu;
+	return free_cpu_for(p, v, v ? place(p, v, prev_cpu) : prev_cpu);
 }
 
 SEC("struct_ops/vcpu_enqueue")
 void BPF_PROG(vcpu_enqueue, struct task_struct *p, u64 enq_flags)
 {
 	s32 here = scx_bpf_task_cpu___k(p), cpu;
-	struct sv_vcpu *v;
+	struct sv_vcpu *v = entry_of_task(p);
 
-	if (settings.policy == SV_FIXED) {
+	if (settings.policy == SV_FIXED || settings.policy == SV_NEVER) {
+		if (v)
+			v->held_until_ns = 0;
 		scx_bpf_dsq_insert___v2___k(p, queue_of(here, QUEUE_FIRST), fixed_slice_ns(p, here),
 					    enq_flags);
+		if (!(enq_flags & SCX_ENQ_WAKEUP))
+			call_idle_for(p, v);
 		return;
 	}
-	v = entry_of_task(p);
 	if (!v)
 		return enqueue_stranger(p, here, enq_flags);
 	cpu = place(p, v, here);
@@ -79,6 +84,8 @@ void BPF_PROG(vcpu_enqueue, struct task_struct *p, u64 enq_flags)
 	/* The kernel looks after the pCPU that it chose. */
 	if (cpu != here)
 		scx_bpf_kick_cpu___k(cpu, SCX_KICK_IDLE);
+	if (!(enq_flags & SCX_ENQ_WAKEUP))
+		call_idle_for(p, v);
 }
 
 static __always_inline void charge(struct sv_vcpu *v, u64 ran_ns)
@@ -101,8 +108,11 @@ void BPF_PROG(vcpu_dispatch, s32 cpu, struct task_struct *prev)
 	u64 turn_ns = settings.policy == SV_FIXED ? fixed_whole_ns(cpu) : settings.slice_ns;
 	struct sv_knobs *knobs = NULL;
 	struct sv_vcpu *v = NULL;
+	struct sv_pcpu *pcpu;
 	bool other;
 
+	if (settings.policy == SV_NEVER)
+		return;
 	/* One that goes to sleep is not asked. */
 	if (prev && !(prev->scx.flags & SCX_TASK_QUEUED))
 		prev = NULL;
@@ -130,9 +140,23 @@ void BPF_PROG(vcpu_dispatch, s32 cpu, struct task_struct *prev)
 		else
 			other = credit1_dispatch(cpu, v, &turn_ns);
 	}
-	/* Nobody waits who comes before it: the one that ran has a further turn. */
-	if (!other && prev)
-		scx_bpf_task_set_slice___k(prev, v ? within_cap(v, turn_ns) : turn_ns);
+	if (other)
+		return;
+	if (!prev) {
+		if (!steal(cpu, QUEUE_FIRST))
+			steal(cpu, QUEUE_REST);
+		return;
+	}
+	/* Nobody waits who comes before it: the one that ran has a further turn, and goes
+	 * on without vcpu_running. */
+	pcpu = pcpu_of(cpu);
+	if (v)
+		turn_ns = within_cap(v, turn_ns);
+	scx_bpf_task_set_slice___k(prev, turn_ns);
+	if (v && pcpu) {
+		v->turn_ns = turn_ns;
+		end_turn_at(cpu, pcpu, bpf_ktime_get_ns() + turn_ns);
+	}
 }
 
 SEC("struct_ops/vcpu_runnable")
@@ -154,6 +178,8 @@ void BPF_PROG(vcpu_running, struct task_struct *p)
 {
 	struct sv_vcpu *v = entry_of_task(p);
 	struct sv_knobs *knobs = vcpu_of(p);
+	s32 cpu = scx_bpf_task_cpu___k(p);
+	u64 slice_ns = p->scx.slice;
 	struct sv_pcpu *pcpu;
 
 	if (!v || !knobs)
@@ -161,11 +187,18 @@ void BPF_PROG(vcpu_running, struct task_struct *p)
 	account(v, SV_RUNS);
 	v->nr_turns++;
 	v->queued = 0;
-	if (v->cap_permille)
-		scx_bpf_task_set_slice___k(p, within_cap(v, p->scx.slice));
-	pcpu = pcpu_of(scx_bpf_task_cpu___k(p));
-	if (pcpu)
-		pcpu->slot = knobs->slot;
+	if (v->cap_permille) {
+		slice_ns = within_cap(v, slice_ns);
+		scx_bpf_task_set_slice___k(p, slice_ns);
+	}
+	adopt(v, cpu);
+	pcpu = pcpu_of(cpu);
+	if (!pcpu)
+		return;
+	pcpu->slot = knobs->slot;
+	if (!v->held_until_ns && !v->rest_ns)
+		v->turn_ns = slice_ns;
+	end_turn_at(cpu, pcpu, v->held_until_ns ?: v->since_ns + slice_ns);
 }
 
 SEC("struct_ops/vcpu_stopping")
@@ -182,9 +215,11 @@ void BPF_PROG(vcpu_stopping, struct task_struct *p, bool runnable)
 	if (runnable)
 		v->nr_preempted++;
 	if (has_credit1())
-		credit1_stopping(v, p, runnable);
-	else if (settings.policy != SV_FIXED)
-		keep_rest(v, p, runnable);
+		credit1_stopping(v, p, pcpu, runnable);
+	else if (settings.policy == SV_FIXED)
+		fixed_stopping(v, p, pcpu, runnable);
+	else
+		keep_rest(v, p, pcpu, runnable);
 }
 
 SEC("struct_ops/vcpu_quiescent")
@@ -222,6 +257,10 @@ SEC("struct_ops.s/vcpu_init")
 s32 BPF_PROG(vcpu_init)
 {
 	for (u32 cpu = 0; cpu < MAX_CPUS && cpu < nr_cpu_ids; cpu++) {
+		s32 failed = start_turn_clock(cpu);
+
+		if (failed)
+			return failed;
 		for (u32 queue = 0; queue < NR_QUEUES; queue++) {
 			s32 error = scx_bpf_create_dsq___k(queue_of(cpu, queue), -1);
 
@@ -229,7 +268,7 @@ s32 BPF_PROG(vcpu_init)
 				return error;
 		}
 	}
-	return settings.policy == SV_FIXED ? 0 : start_periods();
+	return settings.policy == SV_FIXED || settings.policy == SV_NEVER ? 0 : start_periods();
 }
 
 SEC("struct_ops/vcpu_exit")
@@ -237,6 +276,7 @@ void BPF_PROG(vcpu_exit, struct scx_exit_info *info)
 {
 	bpf_probe_read_kernel_str(exit_reason, sizeof(exit_reason), info->reason);
 	bpf_probe_read_kernel_str(exit_message, sizeof(exit_message), info->msg);
+	exit_code = info->exit_code;
 	/* Last: user space looks at the texts when it sees this. */
 	exit_kind = info->kind;
 }
@@ -255,7 +295,7 @@ struct sched_ext_ops vcpu_ops = {
 	.init = (void *)vcpu_init,
 	.exit = (void *)vcpu_exit,
 	.flags = SCX_OPS_SWITCH_PARTIAL | SCX_OPS_ENQ_LAST,
-	/* The kernel takes the machine back from a queue that stands so long. */
-	.timeout_ms = 30000,
+	/* timeout_ms, after which the kernel takes the machine back from a queue that
+	 * stands, is set at load. */
 	.name = "scx_vcpu",
 };

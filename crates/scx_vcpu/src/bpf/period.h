@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The clock of credits and caps: a timer that counts how much time there was.
+ * The clock of caps: a timer that counts how much time there was.
  *
- * Whatever is given per period (credit under Credit1, the use of a cap) is given
- * for the time that has passed and not for the period: a timer may be late, and
- * what is short of the time would take weights and caps their effect. Nobody's
- * credit is changed here: each vCPU takes its part when it is next looked at, under
+ * The use of a cap is given back for the time that has passed and not for the period:
+ * a timer may be late, and what is short of the time would make caps smaller. Nobody's
+ * account is changed here: each vCPU takes its part when it is next looked at, under
  * its own queue's lock.
  */
 #pragma once
@@ -16,16 +15,8 @@
 
 #include "../../../policy/include/credit.h"
 
-/* Binary digits of `shares` behind the point: ns per unit of weight. */
-#define SHARE_SHIFT 16
-#define SHARE_ONE (1ULL << SHARE_SHIFT)
-
 /* Time that the timer has counted, ns. */
 u64 counted_ns;
-/* Credit1: what a unit of weight was given since the start, in ns << SHARE_SHIFT. */
-u64 shares;
-/* Credit1: weights of the vCPUs that run or wait. */
-u64 active_weight;
 
 struct period {
 	struct bpf_timer timer;
@@ -56,8 +47,6 @@ static int period_over(void *map, u32 *key, struct period *period)
 
 	period->at_ns = now;
 	counted_ns += passed;
-	if (settings.policy == SV_CREDIT1 || settings.policy == SV_ISCHE)
-		shares += credit1_share(passed * settings.nr_cpus << SHARE_SHIFT, 1, active_weight);
 	bpf_loop(nr_cpu_ids, kick_parked, NULL, 0);
 	bpf_timer_start(&period->timer, settings.refill_ns, 0);
 	return 0;

@@ -12,9 +12,7 @@
 #pragma once
 
 #include "period.h"
-
-/* A rest below this is spent in the switch itself. */
-#define MIN_REST_NS 100000ULL
+#include "turn.h"
 
 /* New credit, unless somebody was faster; then it is his turn to count. */
 static __always_inline bool set_credit(struct sv_vcpu *v, s64 old, s64 new)
@@ -29,9 +27,10 @@ static __always_inline void enqueue_stranger(struct task_struct *p, s32 cpu, u64
 }
 
 /* What is left of the turn of `p`, which is being taken off its pCPU. */
-static __always_inline void keep_rest(struct sv_vcpu *v, struct task_struct *p, bool runnable)
+static __always_inline void keep_rest(struct sv_vcpu *v, struct task_struct *p,
+				      struct sv_pcpu *pcpu, bool runnable)
 {
-	v->rest_ns = runnable && p->scx.slice >= MIN_REST_NS ? p->scx.slice : 0;
+	v->rest_ns = runnable ? rest_of_turn(p, pcpu) : 0;
 	if (runnable)
 		scx_bpf_task_set_slice___k(p, 0);
 }

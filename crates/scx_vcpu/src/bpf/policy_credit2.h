@@ -17,21 +17,49 @@
 /* More than any credit of a vCPU that is in a queue: 18 minutes. */
 #define CREDIT2_REACH (1ULL << 40)
 
-/* A debt is at most a few slices; the bound is for what nothing sane has set. */
-#define MAX_RESETS 64
+/* Resets that a debt needs when they add to it; divided, since a loop of resets in the
+ * loop of a dispatch is more than the verifier follows. */
+static __always_inline u64 credit2_rounds(s64 credit)
+{
+	u64 debt = -credit;
+
+	if (credit >= 0)
+		return 0;
+	return (debt + settings.default_credit_ns - 1) / settings.default_credit_ns;
+}
 
 /* Takes part in the resets that were made since the last time. */
 static __always_inline void credit2_take(struct sv_vcpu *v, struct sv_pcpu *pcpu)
 {
-	u64 missed = pcpu->resets - v->resets;
+	u64 missed = pcpu->resets - v->resets, rounds;
 
 	v->resets = pcpu->resets;
 	if (!missed)
 		return;
-	for (u32 i = 0; settings.reset_adds && i < MAX_RESETS && i < missed - 1 && v->credit < 0;
-	     i++)
-		v->credit = credit2_reset(v->credit, settings.default_credit_ns, 1);
+	/* All but the last one: they add to a debt and leave the rest as it will be. */
+	if (settings.reset_adds) {
+		rounds = credit2_rounds(v->credit);
+		if (rounds > missed - 1)
+			rounds = missed - 1;
+		v->credit = credit_add(v->credit, rounds * settings.default_credit_ns);
+	}
 	v->credit = credit2_reset(v->credit, settings.default_credit_ns, settings.reset_adds);
+}
+
+/* Resets until the one with most credit may run. */
+static __always_inline u64 credit2_resets_due(s64 most)
+{
+	u64 rounds;
+
+	if (!credit2_reset_due(most, settings.reset_at_zero))
+		return 0;
+	if (!settings.reset_adds || most >= 0)
+		return 1;
+	rounds = credit2_rounds(most);
+	/* It comes to exactly nothing, and nothing is not enough. */
+	if (settings.reset_at_zero && most + (s64)(rounds * settings.default_credit_ns) == 0)
+		rounds++;
+	return rounds;
 }
 
 static __always_inline u64 credit2_place(struct sv_vcpu *v, struct sv_pcpu *pcpu)
@@ -39,6 +67,15 @@ static __always_inline u64 credit2_place(struct sv_vcpu *v, struct sv_pcpu *pcpu
 	u64 reach = settings.reset_adds ? settings.default_credit_ns : CREDIT2_REACH;
 
 	return pcpu->resets * reach - (u64)v->credit;
+}
+
+/* It lives on `cpu` now: the resets of another queue are not this one's. */
+static __always_inline void credit2_move(struct sv_vcpu *v, struct sv_pcpu *pcpu, u32 cpu)
+{
+	if (v->cpu == cpu)
+		return;
+	v->resets = pcpu->resets;
+	v->cpu = cpu;
 }
 
 static __always_inline u64 credit2_turn_ns(struct sv_vcpu *v)
@@ -71,11 +108,7 @@ static __always_inline void credit2_enqueue(struct task_struct *p, struct sv_vcp
 
 	if (!pcpu)
 		return enqueue_stranger(p, cpu, enq_flags);
-	if (v->cpu != cpu) {
-		/* The resets of another queue are not ours. */
-		v->resets = pcpu->resets;
-		v->cpu = cpu;
-	}
+	credit2_move(v, pcpu, cpu);
 	credit2_take(v, pcpu);
 	if (enq_flags & SCX_ENQ_WAKEUP)
 		v->rest_ns = 0;
@@ -99,24 +132,22 @@ static __always_inline bool credit2_dispatch(s32 cpu, struct sv_vcpu *v, u64 *tu
 	struct task_struct *head = scx_bpf_dsq_peek___k(queue_of(cpu, QUEUE_FIRST));
 	struct sv_vcpu *next = head ? entry_of_task(head) : NULL;
 	struct sv_pcpu *pcpu = pcpu_of(cpu);
+	s64 most;
 
 	if (!pcpu)
 		return scx_bpf_dsq_move_to_local___v2___k(queue_of(cpu, QUEUE_FIRST), 0);
 	if (next)
 		credit2_take(next, pcpu);
-	for (u32 i = 0; i < MAX_RESETS; i++) {
-		s64 most = next ? next->credit : 0;
-
-		if (v && (!next || v->credit > most))
-			most = v->credit;
-		if ((!v && !next) || !credit2_reset_due(most, settings.reset_at_zero))
-			break;
-		pcpu->resets++;
-		if (next)
-			credit2_take(next, pcpu);
-		if (v)
-			credit2_take(v, pcpu);
+	if (v || next) {
+		most = v ? v->credit : next->credit;
+		if (next && next->credit > most)
+			most = next->credit;
+		pcpu->resets += credit2_resets_due(most);
 	}
+	if (next)
+		credit2_take(next, pcpu);
+	if (v)
+		credit2_take(v, pcpu);
 	if (v)
 		*turn_ns = credit2_turn_ns(v);
 	if (v && next && v->credit > next->credit)

@@ -6,6 +6,10 @@
  * slices are known. A vCPU that slept keeps the rest of its slice, so that a
  * short wait is no way to a longer turn. A rest too short to be of use is
  * rounded up to a whole slice.
+ *
+ * A turn has its end on the wall clock: host threads that run meanwhile are part of
+ * it. Otherwise turns would be as long as their interruptions made them, and the
+ * phases of pCPUs nobody's choice.
  */
 #pragma once
 
@@ -26,6 +30,18 @@ static __always_inline u64 fixed_whole_ns(s32 cpu)
 	u64 *slice_ns = bpf_map_lookup_elem(&slices, &key);
 
 	return slice_ns ? *slice_ns : 0;
+}
+
+/* It is being taken off: what it has when it comes back. */
+static __always_inline void fixed_stopping(struct sv_vcpu *v, struct task_struct *p,
+					   struct sv_pcpu *pcpu, bool runnable)
+{
+	v->held_until_ns = 0;
+	if (!runnable)
+		scx_bpf_task_set_slice___k(p, rest_of_turn(p, pcpu));
+	else if (pcpu && p->scx.slice)
+		/* A host thread comes between: the kernel keeps its place for it. */
+		v->held_until_ns = pcpu->turn_end_ns;
 }
 
 /* How long `p` may run next on `cpu`. */

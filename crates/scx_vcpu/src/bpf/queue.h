@@ -28,6 +28,8 @@ extern bool scx_bpf_dsq_move_vtime___k(struct bpf_iter_scx_dsq *it, struct task_
 extern void scx_bpf_dsq_move_set_slice___k(struct bpf_iter_scx_dsq *it, u64 slice) __ksym;
 extern bool scx_bpf_dsq_move___k(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 dsq_id,
 				 u64 enq_flags) __ksym;
+extern bool scx_bpf_test_and_clear_cpu_idle___k(s32 cpu) __ksym;
+extern s32 scx_bpf_pick_idle_cpu___k(const struct cpumask *allowed, u64 flags) __ksym;
 extern bool bpf_cpumask_test_cpu___k(u32 cpu, const struct cpumask *cpumask) __ksym;
 
 /* Upper bound of the loop that makes the queues. */

@@ -59,6 +59,8 @@ enum sv_policy {
 	SV_VSLICER = 3,
 	SV_ISCHE = 4,
 	SV_ISACS = 5,
+	/* Nobody: a scheduler that is broken. For tests of how the kernel ends it. */
+	SV_NEVER = 6,
 };
 
 /* What kind of VM a vCPU belongs to; its administrator says so, or its counters. */
@@ -73,8 +75,8 @@ enum sv_class {
 struct sv_settings {
 	/* enum sv_policy */
 	u32 policy;
-	/* pCPUs that give credit. */
-	u32 nr_cpus;
+	/* Weight at which a nanosecond of running costs one of credit. */
+	u32 reference;
 	/* Longest turn; longest turn in BOOST. */
 	u64 slice_ns;
 	u64 boost_slice_ns;
@@ -88,8 +90,6 @@ struct sv_settings {
 	/* ISACS: intervals of events above this do not count; the 1 of equation (3). */
 	u64 cutoff_ns;
 	u64 boost_unit_ns;
-	/* Weight at which a nanosecond of running costs one of credit. */
-	u32 reference;
 	/* Switches, 0 or 1; see policy::host::credit. */
 	u32 zero_is_under;
 	u32 boost_needs_under;
@@ -109,6 +109,8 @@ struct sv_settings {
 	u32 end_all;
 	u32 limit_strength;
 	u32 keeps_debt;
+	/* iSche: an idle I/O core takes vCPUs of general cores (S8). */
+	u32 lends_idle;
 };
 
 /* What user space says about a vCPU before it is scheduled. */
@@ -182,8 +184,8 @@ struct sv_vcpu {
 	u64 nr_ipi;
 	/* Credit, in ns of running at the reference weight. */
 	s64 credit;
-	/* Credit1: shares handed out until it was given its last one. */
-	u64 shares;
+	/* Credit1: what its pCPU had given a unit of weight when it took its last part. */
+	u64 taken;
 	/* Credit2: resets of its queue until its last one. */
 	u64 resets;
 	/* What it has used of its cap, and up to which time that was given. */
@@ -191,6 +193,10 @@ struct sv_vcpu {
 	u64 used_at;
 	/* Rest of a turn that a host thread interrupted, and its place in the queue. */
 	u64 rest_ns;
+	/* Fixed: end of such a turn, which goes on; 0: none. */
+	u64 held_until_ns;
+	/* How long its last turn might have become. */
+	u64 turn_ns;
 	u64 key;
 	/* enum sv_class */
 	u32 class;
@@ -226,10 +232,21 @@ struct sv_pcpu {
 	u32 parked;
 	/* When they were looked at last. */
 	u64 unparked_at;
+	/* End of the turn of the one that runs, and what the timer is armed for (0: it
+	 * is not); CLOCK_MONOTONIC. */
+	u64 turn_end_ns;
+	u64 armed_ns;
 	/* Counts up: the order of those that came. */
 	u64 sequence;
-	/* Credit1: shares when its queue was last sorted; credit2: its resets. */
-	u64 shares;
+	/* Credit1: weights of the vCPUs that run or wait; what they ran since the last
+	 * hand-out and when that was; what a unit of weight was given since the start, in
+	 * ns << SHARE_SHIFT, and so much of it when the queue was last sorted. */
+	u64 weight;
+	u64 ran_ns;
+	u64 given_at;
+	u64 given;
+	u64 sorted;
+	/* Credit2: its resets. */
 	u64 resets;
 	/* vSlicer: what all have run in this round, the position at which the search
 	 * for an ordinary vCPU begins, vCPUs that live here. */
@@ -253,6 +270,6 @@ struct sv_pcpu {
 _Static_assert(sizeof(struct sv_found) == 16, "read by Rust");
 _Static_assert(sizeof(struct sv_knobs) == 32, "written by Rust");
 _Static_assert(sizeof(struct sv_set) == 24, "written by Rust");
-_Static_assert(sizeof(struct sv_vcpu) == 264, "read by Rust");
-_Static_assert(sizeof(struct sv_pcpu) == 112, "read by Rust");
+_Static_assert(sizeof(struct sv_vcpu) == 280, "read by Rust");
+_Static_assert(sizeof(struct sv_pcpu) == 160, "read by Rust");
 _Static_assert(sizeof(struct sv_event) == 24, "is the format of the trace file");

@@ -26,6 +26,8 @@ pub struct Isacs {
     pub default_credit: Option<Time>,
     /// Intervals above this do not count (I6).
     pub cutoff: Option<Time>,
+    /// What the 1 of equation (3) is worth (I12).
+    pub boost_unit: Option<Time>,
     /// Start from all fixes of ours instead of from the published system.
     pub hardened: Option<bool>,
     /// E_n counts an event whose interval was above the cut-off (I6).
@@ -80,6 +82,7 @@ impl Isacs {
             slice: time(self.slice, base.slice),
             default_credit: time(self.default_credit, base.default_credit),
             cutoff: time(self.cutoff, base.cutoff),
+            boost_unit: time(self.boost_unit, base.boost_unit),
             late_events_count: self.late_events_count.unwrap_or(base.late_events_count),
             equation_2: which(
                 self.equation_2_as_printed,
@@ -186,6 +189,7 @@ mod tests {
             wakes: 0,
             io: 0,
             ipi: 0,
+            slice: Ns::ZERO,
             credit: 0,
             ivcredit,
         }

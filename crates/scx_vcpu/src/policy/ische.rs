@@ -34,6 +34,8 @@ pub struct Ische {
     /// The same number chooses the same cores; else they are chosen afresh each time
     /// that the file is read (S2).
     pub seed: Option<u64>,
+    /// An I/O core without work takes vCPUs that wait on general cores (S8).
+    pub lends_idle: Option<bool>,
     /// Classes from counters instead of from this file.
     pub automatic: Option<Automatic>,
 }
@@ -60,8 +62,11 @@ impl Ische {
             general_cores: self.general_cores.unwrap_or(published.general_cores),
             general_slice: time(self.general_slice, published.general_slice),
             io_slice: time(self.io_slice, published.io_slice),
-            // Lending an idle I/O core is the simulator's alone.
-            idle_io_core: IdleIoCore::Idles,
+            idle_io_core: if self.lends_idle == Some(true) {
+                IdleIoCore::TakesCpuVms
+            } else {
+                published.idle_io_core
+            },
             credit: credit.settings(),
         }
     }

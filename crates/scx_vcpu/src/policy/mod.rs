@@ -24,4 +24,7 @@ pub enum Policy {
     Ische,
     /// Credit2 with I/O strength (I1..I19).
     Isacs,
+    /// Dispatches nobody. For tests: a broken scheduler, which the kernel's watchdog ends.
+    #[value(hide = true)]
+    Never,
 }

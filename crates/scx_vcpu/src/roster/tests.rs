@@ -122,6 +122,7 @@ fn counters_change_a_class_after_some_periods_only() {
         wakes: io,
         io,
         ipi: 0,
+        slice: Ns::ZERO,
         credit: 0,
         ivcredit: Ns::ZERO,
     };
