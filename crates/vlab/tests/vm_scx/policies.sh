@@ -1,85 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-# Run in a VM by vm_scx.rs: three small VMs under each policy of scx_vcpu, and
-# what has to hold while it comes and goes. Says "KEY VALUE", a line each.
-
-ulimit -l unlimited
-
-# Until COMMAND succeeds or 100 s have passed.
-until_ok() {
-	end=$(($(cut -d . -f 1 /proc/uptime) + 100))
-	until "$@"; do
-		[ "$(cut -d . -f 1 /proc/uptime)" -lt "$end" ] || return 1
-		usleep 50000
-	done
-}
-
-state_is() {
-	[ "$(cat /sys/kernel/sched_ext/state)" = "$1" ]
-}
-
-# It says so when it schedules; one that has ended never will.
-started() {
-	[ -s /tmp/said ] || ! kill -0 "$scx" 2>/dev/null
-}
-
-# start POLICY [ARGUMENTS]: returns when it schedules.
-start() {
-	: >/tmp/said
-	scx_vcpu run --policy "$@" >/tmp/said 2>/tmp/errors &
-	scx=$!
-	until_ok started
-	[ -s /tmp/said ] || cat /tmp/errors
-}
-
-# finish KEY: a clean end, and what it leaves.
-finish() {
-	kill -TERM "$scx"
-	wait "$scx"
-	echo "$1-exit $?"
-	echo "$1-state $(cat /sys/kernel/sched_ext/state)"
-	cat /tmp/errors
-}
-
-# Scheduling policies of the VMs' vCPU threads, each once: 0 is the fair class, 7 ours.
-labels() {
-	for task in /proc/[0-9]*/task/[0-9]*; do
-		case $(cat "$task/comm" 2>/dev/null) in
-		vcpu-*) cut -d ' ' -f 41 "$task/stat" ;;
-		esac
-	done | sort -u | tr '\n' ' '
-}
-
-vcpus_are_there() {
-	[ "$(cat /proc/[0-9]*/task/[0-9]*/comm 2>/dev/null | grep -c '^vcpu-')" = 5 ]
-}
-
-# measure KEY: what each vCPU gets in 3 s.
-measure() {
-	scx_vcpu stats --every 3s --count 1 --json >/tmp/stats
-	echo "$1 $(cat /tmp/stats)"
-}
+# Run in a VM by policies.rs: three small VMs under each policy of scx_vcpu, and
+# what has to hold while it comes and goes.
 
 # now KEY: nanoseconds, on the clock of the traces.
 now() {
 	awk -v key="$1" '{ printf "%s %.0f\n", key, $1 * 1000000000 }' /proc/uptime
 }
 
-change() {
-	scx_vcpu set "$@" || echo "set-failed $*"
-}
-
 echo "doctor $(scx_vcpu doctor >/dev/null 2>&1; echo $?)"
-
-# vm ARGUMENTS: a VM. Nice, so that it leaves the CPUs to a scheduler that starts.
-vm() {
-	sh -c 'renice -n 19 -p $$ >/dev/null; exec vlab load vm "$@"' vm "$@" >/dev/null &
-}
 
 # The lengths are the VMs' names: the policy file matches command lines.
 vm --cpus 0-1 --for 401s
 vm --cpus 0-1 --for 402s
 vm --cpus 0 --io 50ms --work 100000 --for 403s
-until_ok vcpus_are_there || echo "vcpus $(cat /proc/[0-9]*/task/[0-9]*/comm | grep -c vcpu)"
+until_ok there 5 || echo "vcpus $(cat /proc/[0-9]*/task/[0-9]*/comm | grep -c vcpu)"
 cat >/tmp/policy.toml <<EOF
 [[vm]]
 match = "401s"
@@ -113,14 +47,19 @@ finish fixed
 echo "fixed-labels-after $(labels)"
 echo "fixed-trace $(xxd -p /tmp/trace | tr -d '\n')"
 
+# The default slice, and one that is no multiple of a tick either.
+for slice in 11ms 30ms; do
+	start fixed --slice $slice --trace /tmp/trace
+	sleep 3
+	finish "fixed-$slice"
+	echo "fixed-$slice-trace $(xxd -p /tmp/trace | tr -d '\n')"
+done
+
 start fixed
 kill -9 "$scx"
 wait "$scx" 2>/dev/null
 until_ok state_is disabled && echo "killed-state disabled"
 # Without a scheduler the same threads run in the fair class: they still compute.
-ran() {
-	cat /proc/[0-9]*/task/[0-9]*/schedstat 2>/dev/null | awk '{ sum += $1 } END { print int(sum / 1000000) }'
-}
 before=$(ran)
 sleep 2
 echo "killed-ran-ms $(($(ran) - before))"

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+# What the scripts of this test begin with. They say "KEY VALUE", a line each.
+
+ulimit -l unlimited
+
+# Until COMMAND succeeds or 100 s have passed.
+until_ok() {
+	end=$(($(cut -d . -f 1 /proc/uptime) + 100))
+	until "$@"; do
+		[ "$(cut -d . -f 1 /proc/uptime)" -lt "$end" ] || return 1
+		usleep 50000
+	done
+}
+
+state_is() {
+	[ "$(cat /sys/kernel/sched_ext/state)" = "$1" ]
+}
+
+# It says so when it schedules; one that has ended never will.
+started() {
+	[ -s /tmp/said ] || ! kill -0 "$scx" 2>/dev/null
+}
+
+# start POLICY [ARGUMENTS]: returns when it schedules.
+start() {
+	: >/tmp/said
+	scx_vcpu run --policy "$@" >/tmp/said 2>/tmp/errors &
+	scx=$!
+	until_ok started
+	[ -s /tmp/said ] || cat /tmp/errors
+}
+
+# finish KEY: a clean end, and what it leaves.
+finish() {
+	kill -TERM "$scx"
+	wait "$scx"
+	echo "$1-exit $?"
+	echo "$1-state $(cat /sys/kernel/sched_ext/state)"
+	cat /tmp/errors
+}
+
+# Scheduling policies of the VMs' vCPU threads, each once: 0 is the fair class, 7 ours.
+labels() {
+	for task in /proc/[0-9]*/task/[0-9]*; do
+		case $(cat "$task/comm" 2>/dev/null) in
+		vcpu-*) cut -d ' ' -f 41 "$task/stat" ;;
+		esac
+	done | sort -u | tr '\n' ' '
+}
+
+# there N: so many vCPU threads are there.
+there() {
+	[ "$(cat /proc/[0-9]*/task/[0-9]*/comm 2>/dev/null | grep -c '^vcpu-')" = "$1" ]
+}
+
+# CPU time of all threads, ms. Without a scheduler vCPUs run in the fair class.
+ran() {
+	cat /proc/[0-9]*/task/[0-9]*/schedstat 2>/dev/null | awk '{ sum += $1 } END { print int(sum / 1000000) }'
+}
+
+# measure KEY: what each vCPU gets in 3 s.
+measure() {
+	scx_vcpu stats --every 3s --count 1 --json >/tmp/stats
+	echo "$1 $(cat /tmp/stats)"
+}
+
+change() {
+	scx_vcpu set "$@" || echo "set-failed $*"
+}
+
+# vm ARGUMENTS: a VM. Nice, so that it leaves the CPUs to a scheduler that starts.
+vm() {
+	sh -c 'renice -n 19 -p $$ >/dev/null; exec vlab load vm "$@"' vm "$@" >/dev/null &
+}

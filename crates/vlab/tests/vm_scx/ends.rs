@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Schedulers that are broken, hosts that are busy, CPUs and VMs that come and go, and
+//! a VM that wants more than its share.
+
+use scx_vcpu::config::Class;
+use units::Ns;
+
+use super::boot;
+use super::number;
+use super::ran;
+use super::said;
+use super::share;
+use super::vcpus;
+
+#[test]
+fn root_vm_scx_vcpu_survives_hotplug_stress_and_attackers() {
+    let output = boot(include_str!("ends.sh"));
+    assert!(!output.stdout.contains("-lost"), "{}", output.stdout);
+
+    assert_eq!(number(&output, "never-exit"), 1);
+    let why = said(&output, "never-said");
+    assert!(
+        why.contains("the kernel ended the scheduler") && why.contains("stall"),
+        "{why}"
+    );
+    assert_eq!(said(&output, "never-state"), "disabled");
+    assert_eq!(said(&output, "never-labels").trim(), "0");
+    assert!(number(&output, "never-ran-ms") > 1000, "tasks were lost");
+
+    // The host comes first; the kernel keeps a twentieth of each CPU for the rest.
+    let stress = vcpus(&output, "stress", 4);
+    let calm = vcpus(&output, "calm", 4);
+    eprintln!(
+        "busy host: its threads ran {} ms, vCPUs {}; calm: vCPUs {}",
+        number(&output, "stress-hogs"),
+        ran(&stress),
+        ran(&calm)
+    );
+    assert!(stress.iter().all(|vcpu| vcpu.ran > Ns::ZERO), "{stress:?}");
+    assert!(number(&output, "stress-hogs") > 3000);
+    assert!(ran(&calm) > Ns::from_secs(4), "{calm:?}");
+
+    let offline = vcpus(&output, "offline", 4);
+    assert!(offline.iter().all(|vcpu| vcpu.cpu == 0), "{offline:?}");
+    let online = vcpus(&output, "online", 4);
+    for vcpus in [&offline, &online] {
+        assert!(vcpus.iter().all(|vcpu| vcpu.ran > Ns::ZERO), "{vcpus:?}");
+        let weights: Vec<u32> = vcpus.iter().map(|vcpu| vcpu.weight).collect();
+        assert_eq!(weights, [1024, 1024, 256, 256]);
+    }
+    let share = share(&online[..2], &online[2..]);
+    eprintln!("after hotplug, 1024 : 256: share {share:.3}");
+    assert!(share > 0.7, "{online:?}");
+    assert_eq!(number(&output, "came"), 5);
+    assert_eq!(number(&output, "went"), 4);
+    assert_eq!(number(&output, "ends-exit"), 0);
+
+    // K7, K14, S8: nobody waits beside an idle pCPU.
+    for policy in ["fixed", "credit1", "credit2", "vslicer", "isacs", "ische"] {
+        let roam = vcpus(&output, &format!("roam-{policy}"), 2);
+        let ran = ran(&roam);
+        eprintln!("{policy}: two vCPUs and two pCPUs: ran {ran} in 1 s");
+        assert!(ran > Ns::from_ms(1300), "{policy}: {roam:?}");
+    }
+
+    for policy in ["credit1", "credit2", "isacs"] {
+        let gain = |key: &str| {
+            let all = vcpus(&output, &format!("attack-{policy}{key}"), 3);
+            (super::share(&all[2..], &all[..1]), all)
+        };
+        let (published, _) = gain("");
+        let (fixed, all) = gain("-fixed");
+        eprintln!("an attacker's part of its pCPU: {policy} {published:.3}, fixed {fixed:.3}");
+        assert!(published < 0.54 && fixed < 0.54, "{policy}: {all:?}");
+    }
+    // Its interrupts are less than the published cut-off apart (I6).
+    let isacs = vcpus(&output, "attack-isacs", 3);
+    eprintln!("isacs: IVCredit of the attacker {}", isacs[2].ivcredit);
+    assert_eq!(isacs[0].ivcredit, Ns::ZERO);
+
+    let classes = vcpus(&output, "automatic", 3)
+        .into_iter()
+        .map(|vcpu| vcpu.class);
+    assert_eq!(
+        classes.collect::<Vec<_>>(),
+        [Class::Cpu, Class::Cpu, Class::Io]
+    );
+}

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+# Run in a VM by ends.rs: what must not happen to a host, and what happens to it.
+
+# Its pid is in $! afterwards.
+computes() {
+	while :; do :; done &
+}
+
+vm --cpus 0-1 --for 501s
+vm --cpus 0-1 --for 502s
+second=$!
+until_ok there 4
+
+# A scheduler that dispatches nobody: the kernel's watchdog ends it.
+scx_vcpu run --policy never --watchdog 5s >/dev/null 2>/tmp/errors
+echo "never-exit $?"
+echo "never-said $(cat /tmp/errors)"
+echo "never-state $(cat /sys/kernel/sched_ext/state)"
+echo "never-labels $(labels)"
+before=$(ran)
+sleep 2
+echo "never-ran-ms $(($(ran) - before))"
+
+# A host that computes more than it has CPUs, starts processes and writes memory.
+start credit2
+hogs=""
+for _ in 1 2 3 4; do
+	computes
+	hogs="$hogs $!"
+done
+while :; do /bin/true; done &
+hogs="$hogs $!"
+dd if=/dev/zero of=/dev/null bs=64k &
+hogs="$hogs $!"
+measure stress
+echo "stress-hogs $(for hog in $hogs; do cut -d ' ' -f 1 /proc/$hog/schedstat; done | awk '{ sum += $1 } END { print int(sum / 1000000) }')"
+kill $hogs
+measure calm
+
+# A CPU goes and comes back; what was set stays. A VM comes and goes.
+again() {
+	[ "$(cat /sys/kernel/sched_ext/enable_seq)" != "$seq" ] && state_is enabled && listed 4
+}
+listed() {
+	[ "$(scx_vcpu list --json 2>/dev/null | grep -o '"tid"' | wc -l)" = "$1" ]
+}
+change 501s --weight 1024
+seq=$(cat /sys/kernel/sched_ext/enable_seq)
+echo 0 >/sys/devices/system/cpu/cpu1/online
+until_ok again || echo "offline-lost $(cat /tmp/errors)"
+measure offline
+seq=$(cat /sys/kernel/sched_ext/enable_seq)
+echo 1 >/sys/devices/system/cpu/cpu1/online
+until_ok again || echo "online-lost $(cat /tmp/errors)"
+# The kernel may have forgotten where they were to run.
+for task in /proc/[0-9]*/task/[0-9]*; do
+	case $(cat "$task/comm" 2>/dev/null) in
+	vcpu-0) taskset -p 1 "${task##*/}" >/dev/null ;;
+	vcpu-1) taskset -p 2 "${task##*/}" >/dev/null ;;
+	esac
+done
+measure online
+vm --cpus 0 --for 503s
+third=$!
+until_ok listed 5 && echo "came 5"
+kill "$third"
+until_ok listed 4 && echo "went 4"
+kill "$second"
+until_ok listed 2
+finish ends
+
+# Two vCPUs that may run anywhere and are both on the first CPU.
+vcpus_on() {
+	for task in /proc/[0-9]*/task/[0-9]*; do
+		case $(cat "$task/comm" 2>/dev/null) in
+		vcpu-*) taskset -p "$1" "${task##*/}" >/dev/null ;;
+		esac
+	done
+}
+cat >/tmp/lends.toml <<EOF
+[ische]
+general_cores = 1
+seed = 0
+lends_idle = true
+EOF
+for policy in fixed credit1 credit2 vslicer isacs ische; do
+	vcpus_on 1
+	start $policy --config /tmp/lends.toml
+	vcpus_on 3
+	scx_vcpu stats --every 1s --count 1 --json >/tmp/stats
+	echo "roam-$policy $(cat /tmp/stats)"
+	finish roam
+done
+vcpus_on 1
+
+# An attacker on the first CPU: computes, and sleeps a moment for a device of its own
+# before anybody could find that it has had enough.
+vm --cpus 0 --io 1us --work 50000 --for 504s
+until_ok there 3
+cat >/tmp/fixed.toml <<EOF
+[credit1]
+boost_needs_under = true
+[credit2]
+keeps_debt = true
+[isacs]
+hardened = true
+EOF
+for policy in credit1 credit2 isacs; do
+	start $policy
+	measure "attack-$policy"
+	finish attack
+	start $policy --config /tmp/fixed.toml
+	measure "attack-$policy-fixed"
+	finish attack
+done
+
+# Its interrupts make it a VM of class io.
+cat >/tmp/automatic.toml <<EOF
+[ische]
+general_cores = 1
+seed = 0
+[ische.automatic]
+events_per_s = 10
+cpu_max_permille = 1000
+periods = 1
+EOF
+start ische --config /tmp/automatic.toml
+is_io() {
+	scx_vcpu list --json | grep -q '"class":"io"'
+}
+until_ok is_io
+echo "automatic $(scx_vcpu list --json)"
+finish automatic

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `scx_vcpu` on a kernel with sched_ext: it loads, its policies give what they
+//! should, and the machine is the kernel's own again however it ends.
+//!
+//! Each test is one VM under TCG, which emulates AMD's SVM: its kernel has KVM, and
+//! `vlab load vm` runs real vCPUs under it. Times are the VM's own and coarse; what is
+//! checked is far from what another policy would give. The VM's kernel patches
+//! its code while the scheduler loads, which older QEMUs do not always survive:
+//! hence several tries.
+
+// Helpers of tests, where a panic is the report.
+#![allow(clippy::unwrap_used)]
+
+mod cost;
+mod ends;
+mod policies;
+mod shares;
+
+use std::path::Path;
+use std::time::Duration;
+
+use scx_vcpu::table::Vcpu;
+use units::Ns;
+use vlab::vm::Guest;
+use vlab::vm::Image;
+use vlab::vm::Kernel;
+use vlab::vm::Options;
+use vlab::vm::Output;
+use vlab::vm::Qemu;
+use vlab::vm::Store;
+
+const DEADLINE: Duration = Duration::from_secs(400);
+const TRIES: u32 = 3;
+
+/// What a script says in a VM that has the scheduler.
+fn boot(script: &str) -> Output {
+    boot_with(script, &[])
+}
+
+/// The same with more programs of this machine.
+fn boot_with(script: &str, programs: &[&Path]) -> Output {
+    let vlab = Path::new(assert_cmd::cargo::cargo_bin!("vlab"));
+    let scx_vcpu = vlab.with_file_name("scx_vcpu");
+    assert!(
+        scx_vcpu.exists(),
+        "no {}; run: cargo build -p scx_vcpu",
+        scx_vcpu.display()
+    );
+    let store = Store::open(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/vm")).unwrap();
+    let kernel = Kernel::debian(&store, "7.3").unwrap();
+    let mut image = Image::builder(&kernel)
+        .module("kvm_amd")
+        .binary(vlab)
+        .binary(&scx_vcpu)
+        .script(format!("{}{script}", include_str!("common.sh")));
+    for program in programs {
+        image = image.binary(program);
+    }
+    let image = image.build().unwrap();
+    let options = Options {
+        keep_logs: Some(store.root().join("logs")),
+        ..Options::new(Qemu::debian(&store).unwrap())
+    };
+    let output = Guest::run_with_tries(&image, &options, DEADLINE, TRIES).unwrap();
+    eprintln!(
+        "script after {:?}, {:?} in all, failed tries: {:?}",
+        output.boot, output.total, output.failed_tries
+    );
+    assert!(!output.stdout.contains("set-failed"), "{}", output.stdout);
+    output
+}
+
+/// What follows `key` and a blank at the start of a line.
+fn said<'a>(output: &'a Output, key: &str) -> &'a str {
+    output
+        .stdout
+        .lines()
+        .find_map(|line| line.strip_prefix(key)?.strip_prefix(' '))
+        .unwrap_or_else(|| panic!("no {key} in\n{}\n{}", output.stdout, output.serial))
+}
+
+fn number(output: &Output, key: &str) -> u64 {
+    said(output, key).trim().parse().unwrap()
+}
+
+/// So many vCPUs, VMs in the order in which they were started.
+fn vcpus(output: &Output, key: &str, count: usize) -> Vec<Vcpu> {
+    let mut vcpus: Vec<Vcpu> = serde_json::from_str(said(output, key)).unwrap();
+    assert_eq!(vcpus.len(), count, "{vcpus:?}");
+    vcpus.sort_by_key(|vcpu| (vcpu.vm, vcpu.vcpu));
+    vcpus
+}
+
+/// CPU time of these.
+fn ran(vcpus: &[Vcpu]) -> Ns {
+    vcpus.iter().fold(Ns::ZERO, |sum, vcpu| sum + vcpu.ran)
+}
+
+/// Of the time that two VMs had, the part of the first.
+fn share(first: &[Vcpu], second: &[Vcpu]) -> f64 {
+    ran(first).0 as f64 / (ran(first) + ran(second)).0 as f64
+}

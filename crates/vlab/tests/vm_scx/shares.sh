@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+# Run in a VM by shares.rs: two VMs that compute on both pCPUs, with weights.
+
+vm --cpus 0-1 --for 601s
+vm --cpus 0-1 --for 602s
+until_ok there 4
+cat >/tmp/debt.toml <<EOF
+[credit2]
+keeps_debt = true
+[isacs]
+keeps_debt = true
+EOF
+: >/tmp/published.toml
+for run in $RUNS; do
+	policy=${run%-*}
+	start "$policy" --config "/tmp/${run#*-}.toml"
+	for weight in 256 512 1024; do
+		change 601s --weight $weight
+		scx_vcpu stats --every "$WINDOW" --count 1 --json >/tmp/stats
+		echo "$run-$weight $(cat /tmp/stats)"
+	done
+	finish shares
+done
