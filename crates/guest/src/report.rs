@@ -64,7 +64,7 @@ pub struct Task {
     pub moves: u64,
     /// `off`, `eevdf-slice` or `fifo`.
     pub wakeup: String,
-    /// `follows-task`, `vcpu N` or `unknown`.
+    /// `follows-task`, `vcpu N`, `by-kernel-thread` or `unknown`.
     pub completion: String,
 }
 

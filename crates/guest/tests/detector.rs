@@ -114,3 +114,31 @@ fn root_block_requests_attach_the_detector() {
     });
     engine.stop();
 }
+
+#[test]
+fn root_who_ends_a_tasks_waits_is_told() {
+    let bed = Bed::new();
+    let engine = bed.engine(bed.settings());
+    let subject = Subject::start();
+    let tid = subject.tid();
+    let completion = |order: Order| {
+        subject.order(order);
+        let before = subject.done();
+        eventually(10 * SECOND, "I/O-bound, after 200 requests", || {
+            let ours = |task: &guest::report::Task| task.tid == tid;
+            subject.done() > before + 200 && engine.report().tasks.iter().any(ours)
+        });
+        let report = engine.report();
+        let task = report.tasks.iter().find(|task| task.tid == tid);
+        task.map(|task| task.completion.clone())
+    };
+    assert_ne!(completion(Order::Io).as_deref(), Some("by-kernel-thread"));
+    eventually(10 * SECOND, "a kernel thread ends its waits", || {
+        completion(Order::Terminal).as_deref() == Some("by-kernel-thread")
+    });
+    // And interrupts again.
+    eventually(10 * SECOND, "timers end its waits", || {
+        completion(Order::Io).is_some_and(|path| path != "by-kernel-thread")
+    });
+    engine.stop();
+}

@@ -121,13 +121,18 @@ pub enum LoadKind {
         /// For [`Pattern::Bursty`]: how long it reads, and how long it pauses.
         burst: Option<Burst>,
     },
-    /// Appends one block and waits until it is on the disk, again and again:
-    /// the log of a database.
+    /// Writes one block after the other and waits until each is on the disk: the
+    /// log of a database.
     Fsync {
-        /// Bytes of one append, in KiB: 1..=4096.
+        /// Bytes of one write, in KiB: 1..=4096.
         block_kib: u32,
         /// After so many MiB it begins at the start of its file again: 16..=65536.
         file_mib: u32,
+        /// To a file that grows, so that the file system allocates blocks in each
+        /// write, and not to one that was written before. What was recorded
+        /// before there was this choice had appended.
+        #[serde(default = "yes")]
+        append: bool,
         /// Threads that do this, each with its own file: 1..=64.
         threads: u32,
     },
@@ -160,6 +165,10 @@ pub enum LoadKind {
 
 const fn one() -> u32 {
     1
+}
+
+const fn yes() -> bool {
+    true
 }
 
 /// More threads from some instant of the window on.

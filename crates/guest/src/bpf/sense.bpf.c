@@ -224,6 +224,7 @@ int BPF_PROG(on_waking, struct task_struct *task)
 				s->inactive_ns += v->back_ns - due;
 		}
 	}
+	ended_by(t, s, task->pid, (struct task_struct *)bpf_get_current_task_btf(), since);
 	if (t->activity == ACT_BLOCKED)
 		phase_check(t, task, cpu, now);
 	settle(t, s, v, task->pid, now);
@@ -333,6 +334,7 @@ VERIFIED_ONCE int flight_done(u32 tid)
 	now = bpf_ktime_get_ns();
 	before = __sync_fetch_and_sub(&f->count, 1);
 	f->done_ns = now;
+	f->done_pid = (u32)bpf_get_current_pid_tgid();
 	if (before <= 0)
 		f->count = 0;
 	else if (before == 1 && now > f->since_ns)

@@ -28,6 +28,7 @@ struct task_io {
 	u32 cpu;        /* where it blocked */
 	u32 dev;        /* last device it submitted to, or 0 */
 	u32 epoch;      /* of the sums above, see below */
+	u32 by_kthread; /* sleeps that a kernel thread ended, of 1000; see ended_by */
 	u64 io_ns;      /* since when it has had requests in flight; 0: none that we know */
 };
 
@@ -44,7 +45,9 @@ struct {
 struct flight {
 	s64 count;
 	u64 since_ns; /* when the count left zero */
-	u64 done_ns;  /* when the last one completed */
+	u64 done_ns;  /* when the last one completed, */
+	u32 done_pid; /* and whom that interrupted */
+	u32 pad;
 };
 
 struct {
@@ -152,6 +155,7 @@ static __always_inline void enter_class(struct task_io *t, struct task_struct *p
 	s->load_permille = load;
 	s->window_ns = now;
 	s->dev = t->dev;
+	s->by_kthread = t->by_kthread;
 	s->latency_ns = 0;
 	s->on_cpu_ns = s->blocked_io_ns = s->queued_ns = s->inactive_ns = 0;
 	s->nr_wakes = s->nr_switches = s->nr_requests = 0;
@@ -314,6 +318,34 @@ static __always_inline void track_latency(struct task_slot *s, u64 sample)
 		s->latency_ns -= step;
 }
 
+/*
+ * Who ends a thread's sleeps: its own completions, or a kernel thread that waits for
+ * the device in its place (a journal's commit, ext4's worker that finishes a write, a
+ * network file system)? Then no vCPU is where its completions arrive.
+ *
+ * A completion that wakes by itself does it in the context in which it was recorded,
+ * with the same thread current: that is how it is told from a worker that it has
+ * woken in turn. Rejected: to ask for the context (preempt_count is kept elsewhere in each
+ * of the kernels we load on), or the time since the completion. The idle task is no
+ * partner, only what an interrupt found.
+ *
+ * A running mean of 32 sleeps, stuck at most 31 short of either end.
+ */
+static __always_inline void ended_by(struct task_io *t, struct task_slot *s, u32 tid,
+				     struct task_struct *waker, u64 since)
+{
+	struct flight *f = bpf_map_lookup_elem(&in_flight, &tid);
+
+	bool own = f && f->done_ns >= since && f->done_pid == (u32)waker->pid;
+
+	if (!own && waker->pid && waker->flags & PF_KTHREAD)
+		t->by_kthread += (1000 - t->by_kthread) / 32;
+	else
+		t->by_kthread -= t->by_kthread / 32;
+	if (s)
+		s->by_kthread = t->by_kthread;
+}
+
 static __always_inline void task_io_reset(struct task_io *t, u32 activity, u32 cpu, u64 now)
 {
 	t->window_ns = now;
@@ -325,6 +357,7 @@ static __always_inline void task_io_reset(struct task_io *t, u32 activity, u32 c
 	t->activity = activity;
 	t->cpu = cpu;
 	t->epoch = epoch;
+	t->by_kthread = 0;
 	t->io_ns = 0;
 }
 

@@ -200,6 +200,7 @@ fn tasks(core: &Core) -> Vec<Task> {
                 completion: match view::completion(core, &slot) {
                     Completion::FollowsTask => "follows-task".to_owned(),
                     Completion::On(vcpu) => format!("vcpu {vcpu}"),
+                    Completion::ByKthread => "by-kernel-thread".to_owned(),
                     Completion::Unknown => "unknown".to_owned(),
                 },
             })

@@ -136,6 +136,7 @@ pub(crate) struct TaskSlot {
     pub(crate) nr_requests: u64,
     pub(crate) taken: Time,
     pub(crate) dev: u32,
+    pub(crate) by_kthread: Permille,
     pub(crate) path: Path,
 }
 
@@ -400,6 +401,7 @@ impl Shared {
             nr_requests: read!(self, tasks[slot].nr_requests),
             taken: Time(read!(self, tasks[slot].taken_ns)),
             dev: read!(self, tasks[slot].dev),
+            by_kthread: Permille::new(read!(self, tasks[slot].by_kthread) as u16),
             path: read!(self, tasks[slot].path).into(),
         }
     }

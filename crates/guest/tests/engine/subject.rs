@@ -4,6 +4,8 @@
 //! it did, through shared memory, so that neither side ever waits for the other.
 
 use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::Child;
 use std::process::Command;
@@ -61,6 +63,10 @@ pub(crate) enum Order {
     /// One request after another, slow ones while its mask is narrow: stands for
     /// whatever is served worse in our hands.
     Wary,
+    /// Requests in pairs, every other one completed by a kernel thread: it wakes
+    /// whoever waits for a terminal's input.
+    #[allow(dead_code, reason = "not every program that has a subject orders it")]
+    Terminal,
 }
 
 /// A request that was completed.
@@ -250,6 +256,7 @@ pub(crate) fn run() {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
     let board = Board::map(&open(path.as_ref()));
     let mut ring = IoUring::new(2).unwrap();
+    let mut terminal = None;
     rustix::thread::set_name(crate::bed::COMM).unwrap();
     let tid = rustix::thread::gettid().as_raw_nonzero().get();
     board
@@ -264,11 +271,20 @@ pub(crate) fn run() {
                 request(&board, &mut ring, DEVICE_NS);
                 one_more_thread(&board);
             }
-            _ => request(
+            4 => request(
                 &board,
                 &mut ring,
                 DEVICE_NS * if is_narrow() { 20 } else { 1 },
             ),
+            _ => {
+                request(&board, &mut ring, DEVICE_NS);
+                let (far, near) = terminal.get_or_insert_with(open_terminal);
+                rustix::io::write(&*far, b"x").unwrap();
+                let mut byte = [0u8; 1];
+                let fd = io_uring::types::Fd(near.as_raw_fd());
+                let entry = opcode::Read::new(fd, byte.as_mut_ptr(), 1).build();
+                complete(&board, &mut ring, &entry);
+            }
         }
     }
 }
@@ -281,9 +297,27 @@ fn open(path: &Path) -> File {
 /// that submitted it, and waited for as the kernel waits for I/O.
 fn request(board: &Board, ring: &mut IoUring, device_ns: u32) {
     let length = Timespec::new().nsec(device_ns);
-    let entry = opcode::Timeout::new(&length).build();
-    // SAFETY: `length` lives until the request is complete.
-    unsafe { ring.submission().push(&entry) }.unwrap();
+    complete(board, ring, &opcode::Timeout::new(&length).build());
+}
+
+/// Both ends of a terminal that passes on every byte as it is.
+fn open_terminal() -> (OwnedFd, OwnedFd) {
+    use rustix::pty::OpenptFlags;
+    let far = rustix::pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    rustix::pty::grantpt(&far).unwrap();
+    rustix::pty::unlockpt(&far).unwrap();
+    let near = rustix::pty::ioctl_tiocgptpeer(&far, OpenptFlags::RDWR | OpenptFlags::NOCTTY);
+    let near = near.unwrap();
+    let mut raw = rustix::termios::tcgetattr(&near).unwrap();
+    raw.make_raw();
+    rustix::termios::tcsetattr(&near, rustix::termios::OptionalActions::Now, &raw).unwrap();
+    (far, near)
+}
+
+/// Waits for one request, whose memory is the caller's, and takes it down.
+fn complete(board: &Board, ring: &mut IoUring, entry: &io_uring::squeue::Entry) {
+    // SAFETY: what it points to lives in the caller until the request is complete.
+    unsafe { ring.submission().push(entry) }.unwrap();
     while ring.completion().is_empty() {
         // Interrupted: waits again.
         let _ = ring.submit_and_wait(1);

@@ -89,6 +89,9 @@ pub enum Completion {
     FollowsTask,
     /// Always this one (single queue, managed interrupt).
     On(VcpuId),
+    /// A kernel thread waits for the device and then wakes the task (fsync on a
+    /// journal, a network file system): wherever that thread is.
+    ByKthread,
     /// Not enough events seen yet.
     Unknown,
 }

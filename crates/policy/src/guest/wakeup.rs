@@ -91,7 +91,8 @@ pub struct Settings {
     /// Windows over which a lever is judged. 16: most of the waiting is in few
     /// windows, those after a gap.
     pub trial: u32,
-    /// Wake-ups that a window needs to count. 8: fewer say nothing.
+    /// Wake-ups that a window needs to count; shorter ones are put together. 8: fewer say
+    /// nothing.
     pub min_wakes: u64,
     /// Windows in a row at or above `on` that switch a lever on. 3: one burst of
     /// compute is not a pattern.
@@ -146,6 +147,14 @@ impl WakeStats {
     #[must_use]
     pub fn queued_share(&self, io_latency: Ns) -> Permille {
         Permille::of(self.queued_ns, self.cycle(io_latency))
+    }
+
+    /// Another window after this one.
+    fn add(&mut self, next: &Self) {
+        self.wakes += next.wakes;
+        self.queued_ns += next.queued_ns;
+        self.on_cpu_ns += next.on_cpu_ns;
+        self.window += next.window;
     }
 
     /// The sum of its I/O cycles: the denominator above.

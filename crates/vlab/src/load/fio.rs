@@ -75,6 +75,12 @@ impl DataFile {
     pub fn file(&self) -> &File {
         &self.file
     }
+
+    /// The file alone.
+    #[must_use]
+    pub fn into_file(self) -> File {
+        self.file
+    }
 }
 
 /// What fio is to do.

@@ -155,9 +155,10 @@ impl IoLoad {
             LoadKind::Fsync {
                 block_kib,
                 file_mib,
+                append,
                 threads,
             } => {
-                let arguments = [
+                let mut arguments = vec![
                     "load".to_owned(),
                     "fsync".to_owned(),
                     format!("--block-kib={block_kib}"),
@@ -165,6 +166,9 @@ impl IoLoad {
                     format!("--threads={threads}"),
                     format!("--dir={}", files.dir.display()),
                 ];
+                if *append {
+                    arguments.push("--append".to_owned());
+                }
                 let (process, tids) = start_own("the fsync load", &arguments, interrupt)?;
                 Ok(Self::Own {
                     process,

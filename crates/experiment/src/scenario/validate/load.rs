@@ -21,6 +21,8 @@ use super::value::quoted;
 
 const DEFAULT_BLOCK_KIB: u32 = 4;
 const DEFAULT_FILE_MIB: u32 = 256;
+/// Filled at the start of every phase; a log's segment is no larger.
+const DEFAULT_LOG_MIB: u32 = 64;
 const MAX_THREADS: u32 = 64;
 /// 100 us: a read of a fast SSD.
 const DEFAULT_DEVICE: Ns = Ns(100_000);
@@ -49,7 +51,7 @@ pub(super) fn load(
             "burst",
             "pause",
         ],
-        "fsync" => &["block_kib", "file_mib", "threads"],
+        "fsync" => &["pattern", "block_kib", "file_mib", "threads"],
         "pulse" => &["queue_depth", "device", "threads", "cpu", "arrivals"],
         "profile" => &["profile"],
         "idle" => &[],
@@ -89,7 +91,7 @@ pub(super) fn load(
     let queue_depth = || number("queue_depth", &raw.queue_depth, 1..=256, 1);
     let threads = || number("threads", &raw.threads, 1..=MAX_THREADS, 1);
     let block_kib = || number("block_kib", &raw.block_kib, 1..=4096, DEFAULT_BLOCK_KIB);
-    let file_mib = || number("file_mib", &raw.file_mib, 16..=65536, DEFAULT_FILE_MIB);
+    let file_mib = |default| number("file_mib", &raw.file_mib, 16..=65536, default);
     let kind = match kind_name {
         "disk" => {
             let Some(pattern) = &raw.pattern else {
@@ -110,7 +112,7 @@ pub(super) fn load(
                 pattern,
                 queue_depth: queue_depth()?,
                 block_kib: block_kib()?,
-                file_mib: file_mib()?,
+                file_mib: file_mib(DEFAULT_FILE_MIB)?,
                 threads: threads()?,
                 burst: burst(
                     pattern,
@@ -124,7 +126,23 @@ pub(super) fn load(
         }
         "fsync" => LoadKind::Fsync {
             block_kib: block_kib()?,
-            file_mib: file_mib()?,
+            file_mib: file_mib(DEFAULT_LOG_MIB)?,
+            append: match &raw.pattern {
+                None => false,
+                Some(pattern) => match pattern.as_ref().as_str() {
+                    "overwrite" => false,
+                    "append" => true,
+                    other => {
+                        let expected = "write \"overwrite\" or \"append\"";
+                        return Err(at.value(
+                            pattern.span(),
+                            field("pattern"),
+                            quoted(other),
+                            expected,
+                        ));
+                    }
+                },
+            },
             threads: threads()?,
         },
         "pulse" => LoadKind::Pulse {

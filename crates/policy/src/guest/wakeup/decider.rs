@@ -36,6 +36,9 @@ pub struct Decider {
     /// Without a lever the recent windows, with one those since it was pulled or
     /// judged last.
     tally: Tally,
+    /// Windows with too few wake-ups, until together they have enough: whoever waits
+    /// longest for a CPU wakes least often.
+    pending: WakeStats,
     /// The queued share before the first lever.
     before: Permille,
     /// Windows since the present step was taken.
@@ -60,6 +63,7 @@ impl Decider {
             step: Step::Off,
             waiting: 0,
             tally: Tally::default(),
+            pending: WakeStats::default(),
             before: Permille::ZERO,
             held: 0,
             wait: 0,
@@ -135,9 +139,11 @@ impl Decider {
     fn auto(&mut self, stats: &WakeStats, io_latency: Ns) {
         self.held = self.held.saturating_add(1);
         self.wait = self.wait.saturating_sub(1);
-        if stats.wakes < self.settings.min_wakes {
+        self.pending.add(stats);
+        if self.pending.wakes < self.settings.min_wakes {
             return;
         }
+        let stats = &std::mem::take(&mut self.pending);
         let share = stats.queued_share(io_latency);
         if let Some(step) = self.probing.take() {
             if share >= self.settings.on {
@@ -181,6 +187,7 @@ impl Decider {
                 }
                 if self.held >= self.hold() {
                     self.probing = Some(self.step);
+                    self.pending = WakeStats::default();
                     self.step = Step::Off;
                     self.held = 0;
                 }
@@ -218,6 +225,7 @@ impl Decider {
         self.step = step;
         self.waiting = 0;
         self.tally = Tally::default();
+        self.pending = WakeStats::default();
         self.held = 0;
         self.probing = None;
     }

@@ -72,6 +72,23 @@ fn a_task_that_waits_gets_the_short_slice_and_keeps_it_while_it_helps() {
 }
 
 #[test]
+fn a_task_that_waits_so_long_that_it_rarely_wakes_gets_it_too() {
+    // An fsync behind compute: two waits for a whole slice of the compute task in
+    // a window of 11 ms.
+    let stats = WakeStats {
+        wakes: 2,
+        queued_ns: Ns::from_ms(6),
+        on_cpu_ns: Ns::from_us(100),
+        window: Ns::from_ms(11),
+    };
+    let mut decider = Decider::new(&short(), BOTH);
+    // Four windows make eight wake-ups, and three of those a measurement.
+    let levers = run(&mut decider, stats, 12);
+    assert_eq!(levers[10], Lever::Off);
+    assert_eq!(levers[11], SHORT);
+}
+
+#[test]
 fn a_task_that_does_not_wait_gets_nothing() {
     let mut task = Decider::new(&short(), BOTH);
     assert_eq!(run(&mut task, window(10), 100), [Lever::Off; 100]);

@@ -329,7 +329,7 @@ pub(crate) static KNOBS: &[Knob] = &[
         1_000_000,
         wakeup.min_wakes,
         u64,
-        "wake-ups that a window needs to count as a measurement"
+        "wake-ups that make a measurement; windows with fewer are put together"
     ),
     count!(
         "wakeup.windows",
