@@ -34,8 +34,7 @@ pub enum Rank {
 
 /// One event. Small and closed: no allocation, no virtual call.
 ///
-/// An `epoch` makes an event void when what it speaks of has changed meanwhile:
-/// that is cheaper than to search the queue for it.
+/// An `epoch` makes an event void when what it speaks of has changed meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A device's own clock.
@@ -145,6 +144,18 @@ pub enum Event {
 }
 
 impl Event {
+    /// Events that void their predecessor, of which the agenda keeps the newest
+    /// alone: a number for each vCPU's work, end of wait, and each pCPU's slice.
+    #[must_use]
+    pub const fn slot(&self) -> Option<usize> {
+        match self {
+            Self::Work { vcpu, .. } => Some(vcpu.index() * 3),
+            Self::WaitEnd { vcpu, .. } => Some(vcpu.index() * 3 + 1),
+            Self::SliceEnd { pcpu, .. } => Some(pcpu.index() * 3 + 2),
+            _ => None,
+        }
+    }
+
     /// Its place among the events of one instant.
     #[must_use]
     pub const fn rank(&self) -> Rank {

@@ -199,11 +199,11 @@ impl Cfs {
         }
     }
 
-    /// The pCPU with the longest queue from which `to` may take somebody.
-    fn busiest(&self, host: &Host<'_>, to: CpuId) -> Option<(usize, Vcpu)> {
+    /// Somebody whom `to` may take, from the longest queue of more than `above`.
+    fn busiest(&self, host: &Host<'_>, to: CpuId, above: usize) -> Option<Vcpu> {
         let mut best: Option<(usize, Vcpu)> = None;
         for (n, queue) in self.queues.iter().enumerate() {
-            if n == to.index() || queue.queued.len() <= best.map_or(0, |(length, _)| length) {
+            if n == to.index() || queue.queued.len() <= best.map_or(above, |(length, _)| length) {
                 continue;
             }
             // The last one: it would wait longest there.
@@ -216,15 +216,14 @@ impl Cfs {
                 best = Some((queue.queued.len(), *vcpu));
             }
         }
-        best
+        best.map(|(_, vcpu)| vcpu)
     }
 
     fn balance(&mut self, host: &mut Host<'_>) {
         for to in host.pcpus() {
             let mine = self.queues[to.index()].queued.len() + usize::from(!host.is_idle(to));
-            if let Some((length, vcpu)) = self.busiest(host, to)
-                && length + 1 >= mine + 2
-            {
+            // With whoever runs there, two more than here: one moves.
+            if let Some(vcpu) = self.busiest(host, to, mine) {
                 self.remove(vcpu);
                 self.carry(vcpu, to);
                 self.insert(vcpu, to);
@@ -322,7 +321,7 @@ impl Hypervisor for Cfs {
     fn pick(&mut self, host: &mut Host<'_>, pcpu: CpuId) -> Option<Pick> {
         self.queues[pcpu.index()].current = None;
         if self.queues[pcpu.index()].queued.is_empty()
-            && let Some((_, vcpu)) = self.busiest(host, pcpu)
+            && let Some(vcpu) = self.busiest(host, pcpu, 0)
         {
             self.remove(vcpu);
             self.carry(vcpu, pcpu);

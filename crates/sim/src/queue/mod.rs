@@ -24,19 +24,37 @@ use crate::event::Rank;
 pub struct Key {
     /// When.
     pub at: Time,
-    /// What goes first at one instant.
-    pub rank: Rank,
-    /// First come, first served.
-    pub sequence: u64,
+    /// What goes first at one instant (the rank, in the upper eight bits), then
+    /// first come, first served (a sequence number): one comparison for both.
+    order: u64,
 }
+
+impl Key {
+    const fn new(at: Time, rank: Rank, sequence: u64) -> Self {
+        Self {
+            at,
+            order: (rank as u64) << 56 | sequence,
+        }
+    }
+}
+
+/// Where a queue keeps an event; what it means is the queue's business.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Handle(u32);
 
 /// A priority queue of events.
 pub trait EventQueue: Send + std::fmt::Debug {
     /// Adds an event. Keys are never equal: the sequence differs.
-    fn push(&mut self, key: Key, event: Event);
+    fn push(&mut self, key: Key, event: Event) -> Handle;
 
     /// Takes the first event out.
     fn pop(&mut self) -> Option<(Key, Event)>;
+
+    /// Takes out an event that is waiting.
+    fn cancel(&mut self, key: Key, handle: Handle);
+
+    /// When the first event happens.
+    fn first_at(&self) -> Option<Time>;
 
     /// How many events are waiting.
     fn len(&self) -> usize;
@@ -61,12 +79,13 @@ pub enum QueueKind {
 #[derive(Debug)]
 pub struct Agenda {
     queue: Queue,
+    /// Pending events of which there is one at a time, by [`Event::slot`].
+    slots: Vec<Option<(Key, Handle)>>,
     now: Time,
     sequence: u64,
     popped: u64,
 }
 
-/// Both kinds without a virtual call in the innermost loop.
 #[derive(Debug)]
 enum Queue {
     Heap(Heap),
@@ -83,6 +102,7 @@ impl Agenda {
         };
         Self {
             queue,
+            slots: Vec::new(),
             now: Time::ZERO,
             sequence: 0,
             popped: 0,
@@ -104,49 +124,82 @@ impl Agenda {
     /// Events that are waiting.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        match &self.queue {
-            Queue::Heap(queue) => queue.len(),
-            Queue::Tree(queue) => queue.len(),
-        }
+        self.queue.len()
     }
 
-    /// Lets `event` happen at `at`, or now if that has passed.
+    /// Lets `event` happen at `at`, or now if that has passed. Of events with a
+    /// slot the newest alone is kept.
     pub fn at(&mut self, at: Time, event: Event) {
-        let key = Key {
-            at: at.max(self.now),
-            rank: event.rank(),
-            sequence: self.sequence,
-        };
+        let key = Key::new(at.max(self.now), event.rank(), self.sequence);
         self.sequence += 1;
-        match &mut self.queue {
-            Queue::Heap(queue) => queue.push(key, event),
-            Queue::Tree(queue) => queue.push(key, event),
+        let Some(slot) = event.slot() else {
+            self.queue.push(key, event);
+            return;
+        };
+        if slot >= self.slots.len() {
+            self.slots.resize(slot + 1, None);
         }
+        if let Some((old, handle)) = self.slots[slot].take() {
+            self.queue.cancel(old, handle);
+        }
+        let handle = self.queue.push(key, event);
+        self.slots[slot] = Some((key, handle));
     }
 
     /// The next event no later than `end`; time moves on to it.
     pub fn next(&mut self, end: Time) -> Option<Event> {
-        let first = match &mut self.queue {
-            Queue::Heap(queue) => queue.pop(),
-            Queue::Tree(queue) => queue.pop(),
-        };
+        // A later one has its turn when somebody asks for a later end.
+        let due = self.queue.first_at().is_some_and(|at| at <= end);
+        let first = if due { self.queue.pop() } else { None };
         let Some((key, event)) = first else {
             self.now = self.now.max(end);
             return None;
         };
         debug_assert!(key.at >= self.now, "time runs backwards");
-        if key.at > end {
-            // Its turn comes when somebody asks for a later end.
-            match &mut self.queue {
-                Queue::Heap(queue) => queue.push(key, event),
-                Queue::Tree(queue) => queue.push(key, event),
-            }
-            self.now = end;
-            return None;
+        if let Some(slot) = event.slot() {
+            self.slots[slot] = None;
         }
         self.now = key.at;
         self.popped += 1;
         Some(event)
+    }
+}
+
+/// Both kinds without a virtual call in the innermost loop.
+impl EventQueue for Queue {
+    fn push(&mut self, key: Key, event: Event) -> Handle {
+        match self {
+            Self::Heap(queue) => queue.push(key, event),
+            Self::Tree(queue) => queue.push(key, event),
+        }
+    }
+
+    fn pop(&mut self) -> Option<(Key, Event)> {
+        match self {
+            Self::Heap(queue) => queue.pop(),
+            Self::Tree(queue) => queue.pop(),
+        }
+    }
+
+    fn cancel(&mut self, key: Key, handle: Handle) {
+        match self {
+            Self::Heap(queue) => queue.cancel(key, handle),
+            Self::Tree(queue) => queue.cancel(key, handle),
+        }
+    }
+
+    fn first_at(&self) -> Option<Time> {
+        match self {
+            Self::Heap(queue) => queue.first_at(),
+            Self::Tree(queue) => queue.first_at(),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Heap(queue) => queue.len(),
+            Self::Tree(queue) => queue.len(),
+        }
     }
 }
 

@@ -1,33 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
 use units::CpuId;
 
 use super::*;
+use crate::ids::Vcpu;
 
 proptest! {
     /// Both queues give the same events in the same order, which is the order
     /// of (time, rank, sequence).
     #[test]
-    fn both_queues_agree(times in proptest::collection::vec((0u64..50, 0u32..3), 0..200)) {
+    fn both_queues_agree(times in proptest::collection::vec((0u64..50, 0u32..4), 0..200)) {
         let mut agendas = [Agenda::new(QueueKind::Heap), Agenda::new(QueueKind::Tree)];
         for agenda in &mut agendas {
-            for (at, what) in &times {
+            for (n, (at, what)) in times.iter().enumerate() {
                 let event = match what {
                     0 => Event::Resched { pcpu: CpuId(*at as u32) },
                     1 => Event::HostSlow,
+                    // Renewed again and again: the newest alone happens.
+                    2 => Event::Work { vcpu: Vcpu(*at as u32 % 5), epoch: n as u32 },
                     _ => Event::HostTimer { token: *at },
                 };
                 agenda.at(Time(*at), event);
             }
         }
         let [heap, tree] = &mut agendas;
+        let mut newest = BTreeMap::new();
+        for (n, (at, what)) in times.iter().enumerate() {
+            if *what == 2 {
+                newest.insert(Vcpu(*at as u32 % 5), (Time(*at), n as u32));
+            }
+        }
         let mut last = (Time::ZERO, Rank::Device);
         while let Some(event) = heap.next(Time(1000)) {
             prop_assert_eq!(Some(event), tree.next(Time(1000)));
             let place = (heap.now(), event.rank());
             prop_assert!(place >= last);
+            if let Event::Work { vcpu, epoch } = event {
+                prop_assert_eq!(newest.remove(&vcpu), Some((heap.now(), epoch)));
+            }
             last = place;
         }
+        prop_assert!(newest.is_empty(), "none was lost");
         prop_assert_eq!(tree.waiting(), 0);
     }
 }
