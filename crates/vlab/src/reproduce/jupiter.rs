@@ -70,9 +70,10 @@ pub(super) fn machine(p: &Parameters, vms: Vec<Vm>) -> anyhow::Result<Mix> {
     })
 }
 
-/// A program that computes most of the time and meets now and then: raytrace.
+/// fft, radiosity, raytrace: programs that keep more than half of the CPUs busy
+/// (Fig 4.1b), so their threads are well balanced, and that talk all the while.
 fn partner(p: &Parameters) -> anyhow::Result<Work> {
-    parallel(p, p.whole("jupiter.partner_rounds")?, 600)
+    parallel(p, p.whole("jupiter.partner_rounds")?, 100)
 }
 
 /// Fig 4.1: streamcluster beside a partner.
@@ -173,7 +174,8 @@ pub(super) fn homogeneous(p: &Parameters, effort: Effort) -> anyhow::Result<Outc
 pub(super) fn pairs(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::default();
     for (co_runner, work) in [
-        ("freqmine", parallel(p, 500, 300)?),
+        // Little synchronisation, well balanced as the partners are.
+        ("freqmine", parallel(p, 500, 100)?),
         ("dedup", parallel(p, 4, 600)?),
     ] {
         let mut weighted = [0.0; 4];

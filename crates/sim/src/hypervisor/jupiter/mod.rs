@@ -4,7 +4,8 @@
 //!
 //! A vCPU has a slice per period and a rescheduling latency. Those with slice left
 //! come before those without, which run only if nobody else wants the pCPU. A vCPU
-//! that has waited as long as its latency, with slice left, is next and preempts.
+//! that has waited as long as its latency, with slice left, is next, and preempts
+//! whoever has a longer latency or no slice left.
 
 mod period;
 
@@ -316,18 +317,28 @@ impl Hypervisor for Jupiter {
             return;
         }
         self.vcpus[vcpu.index()].due = true;
-        if self.is_low(vcpu) {
-            // J13 (b): it waited beyond its latency.
+        let home = self.fair.home(vcpu);
+        let Some(running) = host.on(home) else {
+            host.kick_remote(home);
+            return;
+        };
+        // J1's asymmetric prioritisation: of two the one with the lower latency
+        // has the pCPU. If it always went to the one that is due, J13's case (b)
+        // could not happen, and vCPUs of the least latency would take the pCPU
+        // from each other every time it is over.
+        let own = self.vcpus[vcpu.index()].latency;
+        let preempts =
+            own < self.vcpus[running.index()].latency || self.left(host, running) == Ns::ZERO;
+        if preempts {
+            if self.is_low(running) {
+                // J13 (a): one with a low latency is preempted.
+                self.conflict(host, running);
+            }
+            host.kick_remote(home);
+        } else if self.is_low(vcpu) {
+            // J13 (b): it waits beyond its latency.
             self.conflict(host, vcpu);
         }
-        let home = self.fair.home(vcpu);
-        if let Some(running) = host.on(home)
-            && self.is_low(running)
-        {
-            // J13 (a): one with a low latency is preempted.
-            self.conflict(host, running);
-        }
-        host.kick_remote(home);
     }
 
     fn slow_period(&self) -> Option<Ns> {

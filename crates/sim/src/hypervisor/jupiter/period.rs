@@ -32,15 +32,20 @@ impl Jupiter {
             }
         }
         if let Some(settings) = &self.settings.disable {
-            let predicted: Vec<Ns> = self.vcpus.iter().map(|v| v.predicted).collect();
-            let actual: Vec<Ns> = self.vcpus.iter().map(|v| v.used).collect();
+            // J17 speaks of "the vCPUs' CPU time", J4 of the VM's: a VM's vCPUs are
+            // taken together. One by one, the rounds of any parallel program look
+            // unpredictable, and JUPITER would never be on.
+            let predicted = Self::means(host, |v| self.vcpus[v.index()].predicted);
+            let actual = Self::means(host, |v| self.vcpus[v.index()].used);
             self.switch.on_period(&predicted, &actual, PERIOD, settings);
         }
         if self.enforces() {
+            // Of the period that ends, before slices of the next one are handed out.
+            let has_left: Vec<bool> = self.vcpus.iter().map(|v| v.used < v.slice).collect();
             self.slices(host);
             self.hand_out(host);
             self.overload(host);
-            self.latencies(host);
+            self.latencies(host, &has_left);
             self.low_latency_conflicts(host);
         } else {
             self.disabled_periods += 1;
@@ -58,6 +63,21 @@ impl Jupiter {
 
     fn of_vm(host: &Host<'_>, vm: usize) -> impl Iterator<Item = Vcpu> + use<> {
         host.machine().vms[vm].vcpus.clone().map(Vcpu)
+    }
+
+    /// Means over the vCPUs of each VM.
+    fn means(host: &Host<'_>, of: impl Fn(Vcpu) -> Ns) -> Vec<Ns> {
+        (0..host.machine().vms.len())
+            .map(|vm| {
+                let vcpus = Self::of_vm(host, vm);
+                let (mut sum, mut count) = (Ns::ZERO, 0);
+                for vcpu in vcpus {
+                    sum += of(vcpu);
+                    count += 1;
+                }
+                sum / u64::max(count, 1)
+            })
+            .collect()
     }
 
     /// J7, J9: who used up its slice and would go on.
@@ -137,8 +157,8 @@ impl Jupiter {
         }
     }
 
-    /// DASL, VM by VM.
-    fn latencies(&mut self, host: &Host<'_>) {
+    /// DASL, VM by VM; by vCPU: had it slice left?
+    fn latencies(&mut self, host: &Host<'_>, has_left: &[bool]) {
         let Some(settings) = self.settings.dasl.clone() else {
             return;
         };
@@ -151,7 +171,7 @@ impl Jupiter {
                     let entity = &self.vcpus[v.index()];
                     dasl::Report {
                         state: state(host, v),
-                        slice_left: entity.used < entity.slice,
+                        slice_left: has_left[v.index()],
                         woken_by: entity.woken_by.iter().map(|w| w.index() - first).collect(),
                     }
                 })
