@@ -78,7 +78,7 @@ fn root_vm_nested_guests_get_their_slices_and_see_what_was_stolen() {
         assert_eq!(phase.alive, 2);
         for turns in &phase.turns {
             assert!(turns.count >= 4, "{turns:?}");
-            // The kernel looks at slices in its tick of 4 ms.
+            // Turns end by timers, which an emulated host gets late.
             assert!(agree(turns.p50, turns.asked, 10, Ns::ZERO), "{turns:?}");
         }
         for steal in &phase.steal {
