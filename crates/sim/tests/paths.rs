@@ -160,6 +160,7 @@ fn a_balloon_takes_from_compute_what_it_gives_to_io() {
                 demand_permille: 333,
                 slice: Ns::from_ms(12),
                 gap: Ns::from_ms(12),
+                whole_vm: false,
             });
         }
         let mut sim = simulation(machine, guests);
@@ -172,4 +173,37 @@ fn a_balloon_takes_from_compute_what_it_gives_to_io() {
     let (without, with) = (run(false), run(true));
     assert!(with.1 * 10 > without.1 * 12, "{without:?} {with:?}");
     assert!(with.0 < without.0, "{without:?} {with:?}");
+}
+
+/// XB3: with the VM paused, compute on a vCPU without I/O loses as well; read as
+/// one vCPU's pause it does not.
+#[test]
+fn a_balloon_of_the_whole_vm_holds_compute_on_every_vcpu() {
+    let elsewhere = |whole_vm: bool| {
+        let machine = machine(2, 2, Costs::default());
+        let mut guests = common::guests(&machine, kernel(), 1);
+        let mut reader = common::task("reader", 0, reader());
+        reader.mask = units::CpuSet::only(units::VcpuId(0));
+        for vcpu in 0..2 {
+            guests[0].add(common::compute(vcpu));
+            guests[1].add(common::compute(vcpu));
+        }
+        guests[0].add(reader);
+        guests[0].set_balloon(BalloonSettings {
+            rules: policy::guest::xballoon::Settings::default(),
+            compute: vec![TaskId(0), TaskId(1)],
+            demand_permille: 250,
+            slice: Ns::from_ms(12),
+            gap: Ns::from_ms(12),
+            whole_vm,
+        });
+        let mut sim = simulation(machine, guests);
+        sim.add_device(Box::new(Delay::new(Ns::from_us(200), 0)), Path::Submitter);
+        sim.run_until(Time(4_000_000_000));
+        sim.check().unwrap();
+        sim.guest(VmId(0)).tasks()[1].done.operations
+    };
+    let (one, all) = (elsewhere(false), elsewhere(true));
+    assert!(one > 3600, "half of 4 s in units of 0.5 ms: {one}");
+    assert!(all * 10 < one * 9, "{all} of {one}");
 }

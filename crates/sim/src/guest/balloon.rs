@@ -35,6 +35,9 @@ pub struct BalloonSettings {
     pub slice: Ns,
     /// The time between two slices.
     pub gap: Ns,
+    /// XB3: an I/O-bound task pauses its VM, all vCPUs of it. False: the vCPU on
+    /// which it lives alone (XB1 as the daemon's xBalloon reads it).
+    pub whole_vm: bool,
 }
 
 /// A guest's balloons, one per vCPU.
@@ -102,7 +105,7 @@ impl Guest {
             return;
         };
         let settings = &balloons.settings;
-        let here = |n: usize| self.tasks[n].vcpu.index() == cpu;
+        let here = |n: usize| settings.whole_vm || self.tasks[n].vcpu.index() == cpu;
         let io_tasks = (0..self.tasks.len())
             .filter(|n| here(*n) && !settings.compute.contains(&TaskId(*n as u32)))
             .count() as u32;

@@ -139,8 +139,8 @@ pub(super) enum Daemon {
     None,
     Vmigrater(Box<MigraterSettings>),
     /// xBalloon: the share of a CPU that one I/O task would use, in thousandths;
-    /// the host's slice, and the gap after it.
-    Xballoon(u32, Ns, Ns),
+    /// the host's slice, and the gap after it; does it pause all vCPUs?
+    Xballoon(u32, Ns, Ns, bool),
 }
 
 /// One VM.
@@ -318,13 +318,16 @@ fn guest(vm: &Vm, id: VmId, first: Vcpu, seed: u64) -> Guest {
         Daemon::Vmigrater(settings) => {
             guest.set_migrater(Migrater::new((**settings).clone(), vm.vcpus, None));
         }
-        Daemon::Xballoon(demand_permille, slice, gap) => guest.set_balloon(BalloonSettings {
-            rules: xballoon::Settings::default(),
-            compute,
-            demand_permille: *demand_permille,
-            slice: *slice,
-            gap: *gap,
-        }),
+        Daemon::Xballoon(demand_permille, slice, gap, whole_vm) => {
+            guest.set_balloon(BalloonSettings {
+                rules: xballoon::Settings::default(),
+                compute,
+                demand_permille: *demand_permille,
+                slice: *slice,
+                gap: *gap,
+                whole_vm: *whole_vm,
+            })
+        }
     }
     guest
 }

@@ -121,7 +121,11 @@ pub(super) fn daemon(
             },
             ..settings
         })),
-        "xBalloon" => Daemon::Xballoon(demand_permille, slice, slice * vms.saturating_sub(1)),
+        "xBalloon" => {
+            let gap = slice * vms.saturating_sub(1);
+            let whole_vm = p.get("xballoon.whole_vm")? != 0.0;
+            Daemon::Xballoon(demand_permille, slice, gap, whole_vm)
+        }
         _ => Daemon::None,
     })
 }
