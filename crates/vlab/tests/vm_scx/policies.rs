@@ -121,9 +121,8 @@ fn root_vm_scx_vcpu_schedules_and_gives_the_machine_back() {
         // 512 to 256 is 0.67, without weights it would be 0.50; the third VM and the
         // coarse clock of an emulated machine take their part.
         assert!((0.57..0.75).contains(&share), "{policy}: {vms:?}");
-        // Under ISACS it waits while the CPU-BOOST group runs (A6): 1 ms on a machine of
-        // its own, but once 60 ms, where round robin had 34, on a busy one.
-        let most = response(&fixed) * if policy == "isacs" { 4 } else { 1 } / 2;
+        // Under ISACS it waits while the CPU-BOOST group runs (A6).
+        let most = response(&fixed) * if policy == "isacs" { 3 } else { 2 } / 4;
         assert!(response(&vms) < most, "{policy}: {vms:?}");
     }
     // I10: whose events count has an IVCredit, and nobody else.
@@ -143,7 +142,7 @@ fn root_vm_scx_vcpu_schedules_and_gives_the_machine_back() {
 /// took of them.
 fn slices_are_as_asked(output: &Output) {
     let all = [
-        ("fixed", 50, 4),
+        ("fixed-50ms", 50, 3),
         ("fixed-11ms", 11, 3),
         ("fixed-30ms", 30, 3),
     ];
@@ -161,12 +160,7 @@ fn slices_are_as_asked(output: &Output) {
     // A VM on a busy machine gets its timers late, but not all of them: none of its turns
     // is too short, some are exact, and half of those of one length or another.
     for turns in &all {
-        assert!(turns.count > 15, "{turns:?}");
-        assert!(turns.p50 > turns.asked - turns.asked / 10, "{turns:?}");
-    }
-    // Not so in the first phase, in which a second scheduler is turned away and an ordinary
-    // thread computes: there 5 % of the turns once lasted 20 ms, and as many 86 ms. Why is not known.
-    for turns in &all[1..] {
+        assert!(turns.count > 30, "{turns:?}");
         assert!(turns.p05 > turns.asked - turns.asked / 10, "{turns:?}");
         assert!(turns.p05 < turns.asked + Ns::from_ms(1), "{turns:?}");
     }

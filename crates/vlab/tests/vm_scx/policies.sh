@@ -47,8 +47,9 @@ finish fixed
 echo "fixed-labels-after $(labels)"
 echo "fixed-trace $(xxd -p /tmp/trace | tr -d '\n')"
 
-# The default slice, and one that is no multiple of a tick either.
-for slice in 11ms 30ms; do
+# Nothing but vCPUs: the default slice, one that is no multiple of a tick either, and one
+# that is long.
+for slice in 11ms 30ms 50ms; do
 	start fixed --slice $slice --trace /tmp/trace
 	sleep 3
 	finish "fixed-$slice"
