@@ -153,6 +153,7 @@ impl Views {
             self.vcpus.push(VcpuView {
                 id: vcpu,
                 state,
+                share: timeline.share(),
                 preferred: core.preferred.contains(vcpu),
             });
         }

@@ -35,7 +35,7 @@
 //! whatever the outlook: while that vCPU is away nothing completes anywhere, and
 //! any other place only adds a delay after it is back (measured: 7 800..9 900
 //! reads/s there against 4 200..4 400 elsewhere). Two exceptions: where those
-//! tasks would use more than `completion_cpu_max` together, only the heaviest
+//! tasks would use more together than there is room for (`completion.rs`), only the heaviest
 //! are admitted; and while that vCPU is away, a task that is runnable elsewhere
 //! first finishes what it is at, and is moved once it is blocked.
 //!
@@ -91,7 +91,7 @@ pub fn place_into(
     plan.moves.clear();
     plan.skipped.clear();
 
-    let homes = Homes::of(tasks, settings);
+    let homes = Homes::of(tasks, vcpus, settings);
     let mut movers: Vec<(&TaskView, &VcpuView, Why)> = Vec::new();
     for (index, task) in tasks.iter().enumerate() {
         let Some(source) = find(vcpus, task.vcpu) else {
@@ -194,7 +194,7 @@ pub fn push_point(
     else {
         return None;
     };
-    let homes = Homes::of(tasks_on_it, settings);
+    let homes = Homes::of(tasks_on_it, std::slice::from_ref(vcpu), settings);
     tasks_on_it
         .iter()
         .enumerate()

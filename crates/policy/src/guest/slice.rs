@@ -212,6 +212,14 @@ impl Timeline {
         self.estimator.gap()
     }
 
+    /// The share of its time that the host lets the vCPU run: slice of slice and gap.
+    /// `None` if the estimator abstains on either.
+    #[must_use]
+    pub fn share(&self) -> Option<Permille> {
+        let (slice, gap) = (self.slice()?.value, self.gap_estimate()?.value);
+        Some(Permille::of(slice, slice + gap))
+    }
+
     /// Slice ends seen so far.
     #[must_use]
     pub const fn gaps(&self) -> u64 {

@@ -66,6 +66,10 @@ pub struct VcpuView {
     pub id: VcpuId,
     /// What it is doing.
     pub state: VcpuState,
+    /// The share of its time that the host lets it run: slice of slice and gap, as
+    /// estimated ([`Timeline::share`](crate::guest::slice::Timeline::share)). `None`
+    /// where the estimator abstains.
+    pub share: Option<Permille>,
     /// False if the kernel's preferred-CPU mask advises against it (Linux 7.4);
     /// true where there is no such mask.
     pub preferred: bool,

@@ -131,6 +131,7 @@ fn play(
                         Some(out) => lines[id.index()].state_descheduled(out),
                         None => lines[id.index()].state_running(),
                     },
+                    share: lines[id.index()].share(),
                 })
                 .collect();
             for m in place(now, &vcpus, &[task], settings).moves {
@@ -254,6 +255,7 @@ fn a_large_view_is_decided_quickly_enough_to_be_counted() {
                 id: VcpuId(n as u32),
                 preferred: true,
                 state,
+                share: None,
             }
         })
         .collect();

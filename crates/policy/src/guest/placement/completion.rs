@@ -2,9 +2,17 @@
 //! Tasks whose completions all arrive on one vCPU live there.
 //!
 //! Two limits. They may not crowd it: the heaviest are admitted while their CPU
-//! shares fit into `completion_cpu_max`, the others are treated like any task.
-//! Which ones is decided from the tasks alone, not from where they are, so that
-//! a move never changes the answer.
+//! shares fit into its room, the others are treated like any task. Which ones is
+//! decided from the tasks alone, not from where they are, so that a move never
+//! changes the answer.
+//!
+//! The room grows with the time that the vCPU is away. Elsewhere a task can use what
+//! other vCPUs have to give, but its completions arrive at the instant at which its
+//! home is back, and wake it towards the vCPU where it is: another one runs at that
+//! instant with a chance that is its share of time, one half with 2 VMs and one eighth
+//! with 8. Where it does not, the task stands in the queue of a vCPU that is
+//! away, from which nobody can take it, while its home runs. So `completion_cpu_max` is for a
+//! home that has half of its time, and more is admitted as that share gets smaller.
 //!
 //! And a task that can do something now is not moved into a gap. While its
 //! completion vCPU is away or about to go, a task that is runnable elsewhere may
@@ -12,6 +20,7 @@
 //! blocked task loses nothing by a move. The rejected alternative, to move it at
 //! once, would make it wait for a whole gap before that request is even issued.
 
+use units::Permille;
 use units::Time;
 use units::VcpuId;
 
@@ -35,7 +44,7 @@ pub(super) struct Homes {
 
 impl Homes {
     /// Admits tasks to their completion vCPUs.
-    pub(super) fn of(tasks: &[TaskView], settings: &Settings) -> Self {
+    pub(super) fn of(tasks: &[TaskView], vcpus: &[VcpuView], settings: &Settings) -> Self {
         let wants = |task: &TaskView| match task.completion {
             Completion::On(vcpu) if task.allowed.contains(vcpu) => Some(vcpu),
             _ => None,
@@ -52,12 +61,12 @@ impl Homes {
 
         let mut homes = vec![None; tasks.len()];
         let mut present = None;
-        let mut used = 0u32;
-        let most = u32::from(settings.completion_cpu_max.get());
+        let (mut used, mut most) = (0u32, 0u32);
         for (home, index) in order {
             if present != Some(home) {
                 present = Some(home);
                 used = 0;
+                most = room(find(vcpus, home), settings);
             }
             let share = u32::from(tasks[index].cpu_share.get());
             if used + share <= most {
@@ -72,6 +81,18 @@ impl Homes {
     pub(super) fn home(&self, index: usize) -> Option<VcpuId> {
         self.homes.get(index).copied().flatten()
     }
+}
+
+/// How much CPU the tasks that live on this vCPU may need together, in thousandths.
+fn room(home: Option<&VcpuView>, settings: &Settings) -> u32 {
+    /// Of the vCPU for which `completion_cpu_max` is meant.
+    const HALF: u32 = 500;
+    let base = u32::from(settings.completion_cpu_max.get());
+    let share = home.and_then(|home| home.share);
+    share.map_or(base, |share| {
+        let room = base * HALF / u32::from(share.get()).max(1);
+        room.clamp(base, u32::from(Permille::ONE.get()).max(base))
+    })
 }
 
 /// What becomes of a task that has a home.

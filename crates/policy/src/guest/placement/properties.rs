@@ -112,16 +112,20 @@ fn state() -> impl Strategy<Value = VcpuState> {
 }
 
 fn views() -> impl Strategy<Value = Vec<VcpuView>> {
-    proptest::collection::vec((state(), prop::bool::weighted(0.8)), 1..7).prop_map(|states| {
-        let ids = (0..).map(VcpuId);
-        ids.zip(states)
-            .map(|(id, (state, preferred))| VcpuView {
-                id,
-                state,
-                preferred,
-            })
-            .collect()
-    })
+    let share = proptest::option::of((0u16..=1000).prop_map(Permille::new));
+    proptest::collection::vec((state(), share, prop::bool::weighted(0.8)), 1..7).prop_map(
+        |states| {
+            let ids = (0..).map(VcpuId);
+            ids.zip(states)
+                .map(|(id, (state, share, preferred))| VcpuView {
+                    id,
+                    state,
+                    share,
+                    preferred,
+                })
+                .collect()
+        },
+    )
 }
 
 fn activity() -> impl Strategy<Value = Activity> {

@@ -95,13 +95,14 @@ pub struct Settings {
     /// the combination is not stated). 1000: each task takes an equal part.
     /// Zero: rank by remaining slice alone, as V19 has it.
     pub resident_penalty: u32,
-    /// How much CPU the tasks that live on one completion vCPU may need together;
-    /// the heaviest I/O loads are served first. 300: beside compute a task gets
-    /// half a vCPU when it asks for one, and one that needs more is better off
-    /// where it also gets what other vCPUs have to give. Measured with a disk
-    /// that completes within the submitting call (need 400 and 700), 2 VMs per
-    /// pCPU: queue depth 8 at home 0.7..0.8 of vanilla, queue depth 1 at home
-    /// 1.1 times, moved about 1.5 times vanilla.
+    /// How much CPU the tasks that live on one completion vCPU may need together
+    /// where that vCPU has half of its time, and in inverse proportion more where it
+    /// has less; the heaviest I/O loads are served first. 300: beside compute a task
+    /// gets half a vCPU when it asks for one, and one that needs more is better off
+    /// where it also gets what other vCPUs have to give, but the less of them runs
+    /// when its home is back, the less that is (docs/decisions/0014). Measured with a disk
+    /// that completes within the submitting call (need 400 and 700): with 2 VMs per
+    /// pCPU both do better elsewhere, with 4 the second, with 8 none.
     pub completion_cpu_max: Permille,
     /// A slice that goes on for this long after its latest expected end makes
     /// the estimate void: its vCPU is open-ended. 600 us, by which a heartbeat

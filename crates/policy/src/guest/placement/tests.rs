@@ -18,6 +18,7 @@ fn vcpu(id: u32, state: VcpuState) -> VcpuView {
     VcpuView {
         id: VcpuId(id),
         state,
+        share: None,
         preferred: true,
     }
 }
@@ -511,6 +512,40 @@ fn a_runnable_task_is_not_moved_into_a_gap_at_its_completion_vcpu() {
         skips(&vcpus, &[current], &ours()),
         [Skip::CurrentOnDescheduled]
     );
+}
+
+/// Where the completion vCPU has less of its time there is room for more, and where it
+/// has more, or nobody knows, there is what the setting says.
+#[test]
+fn the_longer_its_home_is_away_the_more_live_there() {
+    let settings = Settings {
+        completion_cpu_max: Permille::new(300),
+        ..ours()
+    };
+    let shares = [None, Some(900), Some(500), Some(250), Some(125)];
+    let lives = |need: u16| {
+        shares.map(|share| {
+            let task = TaskView {
+                cpu_share: Permille::new(need),
+                ..homed(1, 0, 0)
+            };
+            let home = VcpuView {
+                share: share.map(Permille::new),
+                ..running(0, US(100))
+            };
+            let vcpus = [home, running(1, MS(9))];
+            assert_eq!(
+                push_point(NOW - MS(5), &home, &[task], &settings).is_none(),
+                moves(&vcpus, &[task], &settings).is_empty(),
+                "no timer for who stays"
+            );
+            moves(&vcpus, &[task], &settings).is_empty()
+        })
+    };
+    assert_eq!(lives(300), [true; 5]);
+    assert_eq!(lives(400), [false, false, false, true, true]);
+    assert_eq!(lives(700), [false, false, false, false, true]);
+    assert_eq!(lives(1000), [false, false, false, false, true]);
 }
 
 #[test]

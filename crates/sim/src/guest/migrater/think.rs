@@ -310,6 +310,7 @@ impl Guest {
                 VcpuView {
                     id: VcpuId(n as u32),
                     state,
+                    share: line.share(),
                     preferred: true,
                 }
             })

@@ -269,7 +269,7 @@ pub(crate) static KNOBS: &[Knob] = &[
         1,
         1000,
         placement.completion_cpu_max,
-        "how much CPU the tasks that live on one completion vCPU may use together"
+        "how much CPU the tasks that live on one completion vCPU may use together where it has half of its time; more where it has less"
     ),
     Knob {
         key: "placement.overdue_after",
