@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Why the kernel ended a scheduler.
 
-use crate::skel::MainSkel;
+use crate::skel::main::MainSkel;
 
 /// kernel/sched/ext: `SCX_ECODE_RSN_HOTPLUG`, and `SCX_ECODE_ACT_RESTART`, which asks the
 /// owner to start again.

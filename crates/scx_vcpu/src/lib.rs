@@ -10,13 +10,13 @@
 //! # Layout
 //! `src/bpf/` the mechanism, one file per concern: `vcpu.h` which threads are
 //! vCPUs, `account.h` what each does and has had, `event.h` interrupts raised to
-//! them, `policy_*.h` one per policy, `place.h` homes and caps, `trace.h` what happened when. [`probe`]
-//! whether this machine can run it, [`policy`] and [`config`] the parameters of
-//! each policy, [`run`] the loop, `load` the BPF side into the kernel, `ended` why that ended
-//! us, [`roster`] what
-//! each VM is worth, [`control`] what `scx_vcpu set` talks to, `seat` threads in and
-//! out of SCHED_EXT, `watch` the policy file while it runs, [`table`] the counters,
-//! [`trace`] the file that records every on and off instant.
+//! them, `policy_*.h` one per policy, `rule_*.h` what of those needs no queue, `place.h`
+//! homes and caps, `trace.h` what happened when. [`probe`] whether this machine can run
+//! it, [`policy`] and [`config`] the parameters of each policy, [`run`] the loop, `load`
+//! the BPF side into the kernel, `ended` why that ended us, [`roster`] what each VM is
+//! worth, [`control`] what `scx_vcpu set` talks to, `seat` threads in and out of
+//! SCHED_EXT, `watch` the policy file while it runs, [`table`] the counters, [`trace`]
+//! the file that records every on and off instant.
 //!
 //! # Adding a policy
 //! A header `src/bpf/policy_NAME.h` with its rule, its parameters in
@@ -37,19 +37,5 @@ mod load;
 #[cfg(test)]
 mod replay;
 mod seat;
+mod skel;
 mod watch;
-
-/// The generated skeleton.
-mod skel {
-    #![allow(
-        missing_docs,
-        unreachable_pub,
-        clippy::all,
-        clippy::undocumented_unsafe_blocks,
-        clippy::ptr_as_ptr,
-        clippy::unwrap_used,
-        dead_code,
-        reason = "generated"
-    )]
-    include!(concat!(env!("OUT_DIR"), "/main.skel.rs"));
-}

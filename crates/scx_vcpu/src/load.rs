@@ -25,9 +25,9 @@ use crate::roster::Knobs;
 use crate::run::Options;
 use crate::run::possible_cpus;
 use crate::seat::Found;
-use crate::skel::MainSkel;
-use crate::skel::MainSkelBuilder;
-use crate::skel::types::sv_settings;
+use crate::skel::main::MainSkel;
+use crate::skel::main::MainSkelBuilder;
+use crate::skel::main::types::sv_settings;
 
 /// Where interrupts to vCPUs are seen, see `event.h`. A static function of KVM: a
 /// compiler may have dissolved it.

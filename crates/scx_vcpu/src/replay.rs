@@ -170,7 +170,11 @@ fn root_vslicer_in_bpf_gives_the_turns_of_policy_host() {
 
 #[test]
 fn root_credit1_in_bpf_gives_the_credits_of_policy_host() {
-    for (seed, limit) in [Ns::from_ms(30), Ns::ZERO].into_iter().enumerate() {
+    let mut hand_outs = 0;
+    for (seed, limit) in [Ns::from_ms(30), Ns::from_ms(2), Ns::ZERO]
+        .into_iter()
+        .enumerate()
+    {
         let settings = credit1::Settings {
             credit_limit: limit,
             ..credit1::Settings::default()
@@ -185,32 +189,54 @@ fn root_credit1_in_bpf_gives_the_credits_of_policy_host() {
                 ..credit1::Vcpu::default()
             })
             .collect();
+        let mut parts = vec![credit1::Part::default(); VCPUS];
+        let mut pool = credit1::Pool::default();
+        for (vcpu, part) in table.iter().zip(&mut parts) {
+            pool.join(vcpu, part);
+        }
         let mut random = Random(seed as u64);
+        let mut now = Time(1);
         for step in 0..STEPS {
-            if random.below(4) == 0 {
-                let active = random.ready(&kernel);
-                credit1::refill(&mut table, &active, 2, &settings);
-                let weights: u64 = active.iter().map(|v| u64::from(WEIGHTS[*v])).sum();
-                for vcpu in active {
-                    let pool = settings.refill_period * 2;
-                    kernel.step(
-                        Kind::Refill,
-                        sv_step {
-                            vcpu: vcpu as u32,
-                            a: pool.0,
-                            c: weights,
-                            ..sv_step::default()
-                        },
-                    );
+            let at = random.below(VCPUS as u64) as usize;
+            let (vcpu, part) = (&mut table[at], &mut parts[at]);
+            match random.below(8) {
+                0 => {
+                    let weight = WEIGHTS[random.below(VCPUS as u64) as usize];
+                    vcpu.weight = Weight::new(weight);
+                    let step = sv_step {
+                        vcpu: at as u32,
+                        weight,
+                        ..sv_step::default()
+                    };
+                    kernel.step(Kind::Weight, step);
                 }
-            } else {
-                let (vcpu, ran) = (random.below(5) as usize, random.ran(settings.slice));
-                table[vcpu].on_charge(ran, &settings);
-                kernel.one(Kind::Charge, vcpu, ran.0);
+                1 => {
+                    let ready = random.ready(&kernel);
+                    for (at, (vcpu, part)) in table.iter_mut().zip(&mut parts).enumerate() {
+                        match (part.counts(), ready.contains(&at)) {
+                            (false, true) => pool.join(vcpu, part),
+                            (true, false) => pool.sleep(vcpu, part, &settings),
+                            _ => {}
+                        }
+                    }
+                }
+                2 | 3 => {
+                    hand_outs += u32::from(pool.hand_out(now, &settings));
+                    pool.take(vcpu, part);
+                    let class = vcpu.priority(&settings) as u32;
+                    assert_eq!(kernel.one(Kind::Pick, at, now.0).0, class, "step {step}");
+                }
+                _ => {
+                    let ran = random.ran(settings.slice);
+                    now = now + ran;
+                    pool.on_charge(vcpu, part, ran, &settings);
+                    kernel.one(Kind::Charge, at, ran.0);
+                }
             }
             kernel.has_credits(table.iter().map(|vcpu| vcpu.credit), step);
         }
     }
+    assert!(hand_outs > 500, "{hand_outs}");
 }
 
 #[test]

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The life of a scheduler: load, find vCPUs, follow them, record, end.
 
-use std::fs::File;
-use std::io;
-use std::io::BufWriter;
+mod pin;
+mod record;
+
 use std::io::Read;
-use std::io::Write;
 use std::mem::MaybeUninit;
 use std::path::Path;
 use std::path::PathBuf;
@@ -38,11 +37,11 @@ use crate::roster::Told;
 use crate::seat;
 use crate::seat::Found;
 use crate::seat::Seats;
-use crate::skel::MainSkel;
+use crate::skel::main::MainSkel;
 use crate::table;
-use crate::table::PIN;
-use crate::trace::MAGIC;
 use crate::watch;
+use pin::Pin;
+use record::Recorder;
 
 /// How often the trace is emptied, and at most so late a signal is seen.
 const ROUND: Duration = Duration::from_millis(100);
@@ -84,9 +83,6 @@ pub fn possible_cpus() -> anyhow::Result<u32> {
     Ok(u32::try_from(cpus)?)
 }
 
-/// Where the trace goes, and what went wrong there.
-type Recorder = Mutex<(Option<BufWriter<File>>, Option<io::Error>)>;
-
 /// Loads the scheduler and keeps it until `stop` is set. When a CPU comes or goes the
 /// kernel ends every scheduler: it is loaded again then, with the same roster.
 ///
@@ -102,8 +98,7 @@ pub fn run(
 ) -> anyhow::Result<()> {
     probe::files(Path::new("/"))?;
     probe::core_scheduling()?;
-    let writer = options.trace.as_deref().map(open_trace).transpose()?;
-    let writer = Mutex::new((writer, None::<io::Error>));
+    let recorder = Recorder::new(options.trace.as_deref())?;
     let cores = watch::label_cores(&options.rules, &options.config)?;
     let roster = Mutex::new(Roster::new(options.config.clone(), cores));
     let mut file = watch::Watched::new(options.file.as_deref());
@@ -114,7 +109,7 @@ pub fn run(
             options,
             stop,
             end,
-            &writer,
+            &recorder,
             &roster,
             &mut file,
             &mut |vms, vcpus, labels| {
@@ -140,7 +135,7 @@ fn schedule(
     options: &Options,
     stop: &Arc<AtomicBool>,
     end: Option<Instant>,
-    writer: &Recorder,
+    recorder: &Recorder,
     roster: &Mutex<Roster>,
     file: &mut watch::Watched<'_>,
     ready: &mut dyn FnMut(usize, usize, Option<String>),
@@ -189,13 +184,7 @@ fn schedule(
         0
     })?;
     rings.add(&skel.maps.trace, |bytes| {
-        let mut guard = lock(writer);
-        let (writer, failed) = &mut *guard;
-        if let Some(writer) = writer
-            && let Err(error) = writer.write_all(bytes)
-        {
-            *failed = Some(error);
-        }
+        recorder.write(bytes);
         0
     })?;
     let rings = rings.build()?;
@@ -236,7 +225,8 @@ fn schedule(
             Err(error) if error.kind() == libbpf_rs::ErrorKind::Interrupted => {}
             Err(error) => return Err(error).context("cannot read the kernel's events"),
         }
-        flush(&rings, writer)?;
+        rings.consume().context("cannot read the kernel's events")?;
+        recorder.flush()?;
         if let Some(error) = lock(&refused).take() {
             return Err(error);
         }
@@ -304,26 +294,6 @@ fn schedule(
     Ok(ended)
 }
 
-/// The table's name in the file system, for `scx_vcpu list`.
-struct Pin;
-
-impl Pin {
-    fn new(table: &mut libbpf_rs::MapMut<'_>) -> Self {
-        // One that was killed has left its own.
-        let _ = std::fs::remove_file(PIN);
-        if let Err(error) = table.pin(PIN) {
-            tracing::warn!(%error, "`scx_vcpu list` will not work: cannot make {PIN}");
-        }
-        Self
-    }
-}
-
-impl Drop for Pin {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(PIN);
-    }
-}
-
 /// The vCPUs that are there now.
 fn list(skel: &MainSkel<'_>) -> anyhow::Result<Vec<Found>> {
     let link = skel.progs.list_vcpus.attach().map_err(refuse)?;
@@ -336,28 +306,6 @@ fn list(skel: &MainSkel<'_>) -> anyhow::Result<Vec<Found>> {
         .chunks_exact(FOUND)
         .filter_map(Found::decode)
         .collect())
-}
-
-fn flush(rings: &libbpf_rs::RingBuffer<'_>, writer: &Recorder) -> anyhow::Result<()> {
-    rings.consume().context("cannot read the kernel's events")?;
-    let mut guard = lock(writer);
-    let (writer, failed) = &mut *guard;
-    if let Some(writer) = writer
-        && let Err(error) = writer.flush()
-    {
-        *failed = Some(error);
-    }
-    match failed.take() {
-        Some(error) => Err(error).context("cannot write the trace; is the disk full?"),
-        None => Ok(()),
-    }
-}
-
-fn open_trace(path: &Path) -> anyhow::Result<BufWriter<File>> {
-    let cannot = || format!("cannot write the trace to {}", path.display());
-    let mut writer = BufWriter::new(File::create(path).with_context(cannot)?);
-    writer.write_all(&MAGIC).with_context(cannot)?;
-    Ok(writer)
 }
 
 fn libbpf_says(_level: libbpf_rs::PrintLevel, message: String) {

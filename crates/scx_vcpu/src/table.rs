@@ -13,8 +13,8 @@ use serde::Serialize;
 use units::Ns;
 
 use crate::config::Class;
-use crate::skel::types::sv_pcpu;
-use crate::skel::types::sv_vcpu;
+use crate::skel::main::types::sv_pcpu;
+use crate::skel::main::types::sv_vcpu;
 
 /// Where a scheduler that runs keeps its table for others.
 pub(crate) const PIN: &str = "/sys/fs/bpf/scx_vcpu_table";

@@ -13,7 +13,7 @@ use crate::load;
 use crate::load::Rules;
 use crate::policy::ische::Cores;
 use crate::run::possible_cpus;
-use crate::skel::MainSkel;
+use crate::skel::main::MainSkel;
 
 /// The cores of policy `ische`, labelled (S2); `None` for the others.
 pub(crate) fn label_cores(rules: &Rules, config: &Config) -> anyhow::Result<Option<Cores>> {

@@ -15,7 +15,7 @@
 //! # How they are called
 //!
 //! There are two callers. The simulator runs everything; the real host scheduler
-//! takes the fast rules in BPF (through `include/credit.h`, the same arithmetic)
+//! takes the fast rules in BPF (through `include/credit*.h`, the same arithmetic)
 //! and runs the slow ones in user space on counters that it reads from maps. So:
 //!
 //! * State is small plain structs, one per vCPU (`Vcpu`) or per run queue or

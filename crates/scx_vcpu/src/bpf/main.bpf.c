@@ -170,7 +170,7 @@ void BPF_PROG(vcpu_runnable, struct task_struct *p, u64 enq_flags)
 	if (enq_flags & SCX_ENQ_WAKEUP)
 		v->nr_wakes++;
 	if (has_credit1())
-		credit1_runnable(v);
+		credit1_join(v);
 }
 
 SEC("struct_ops/vcpu_running")
@@ -232,7 +232,7 @@ void BPF_PROG(vcpu_quiescent, struct task_struct *p, u64 deq_flags)
 	account(v, SV_ASLEEP);
 	v->queued = 0;
 	if (has_credit1() && !v->parked)
-		credit1_quiescent(v);
+		credit1_sleep(v);
 	v->parked = 0;
 }
 

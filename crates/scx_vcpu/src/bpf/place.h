@@ -35,7 +35,7 @@ static __always_inline void park(struct task_struct *p, struct sv_vcpu *v, s32 c
 	if (!pcpu)
 		return enqueue_stranger(p, cpu, enq_flags);
 	if (has_credit1())
-		credit1_quiescent(v);
+		credit1_sleep(v);
 	v->cpu = cpu;
 	v->parked = 1;
 	v->rest_ns = 0;
@@ -83,7 +83,7 @@ WALKED_ONCE int unpark(s32 cpu)
 			continue;
 		v->parked = 0;
 		if (has_credit1())
-			credit1_runnable(v);
+			credit1_join(v);
 		queue = policy_key(v, pcpu, cpu);
 		scx_bpf_dsq_move_set_slice___k(&it, within_cap(v, settings.slice_ns));
 		scx_bpf_dsq_move_set_vtime___k(&it, v->key);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * What Credit1 and Credit2 have in common: charging, and turns that survive a
- * host thread. The arithmetic is policy's credit.h, which the simulator and the
+ * host thread. The arithmetic is in policy's headers, which the simulator and the
  * tests of policy::host call too.
  *
  * A vCPU that a host thread interrupts comes back to our queue with the rest of
@@ -13,12 +13,6 @@
 
 #include "period.h"
 #include "turn.h"
-
-/* New credit, unless somebody was faster; then it is his turn to count. */
-static __always_inline bool set_credit(struct sv_vcpu *v, s64 old, s64 new)
-{
-	return __sync_val_compare_and_swap(&v->credit, old, new) == old;
-}
 
 /* A thread of SCHED_EXT that is no vCPU, or that found no entry: soon, shortly. */
 static __always_inline void enqueue_stranger(struct task_struct *p, s32 cpu, u64 enq_flags)

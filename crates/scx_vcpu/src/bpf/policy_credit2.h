@@ -14,6 +14,8 @@
 
 #include "policy_credit.h"
 
+#include "../../../policy/include/credit2.h"
+
 /* More than any credit of a vCPU that is in a queue: 18 minutes. */
 #define CREDIT2_REACH (1ULL << 40)
 

@@ -4,16 +4,16 @@
  * nothing here is of sched_ext. The test in src/replay.rs runs it with
  * BPF_PROG_TEST_RUN and compares every credit with policy::host after each step.
  *
- * ISACS and vSlicer: the very code of main.bpf.c (rule_*.h). Credit1 and Credit2: the
- * formulas of credit.h in the order of policy::host; what main.bpf.c does in addition
- * (taking part in hand-outs and resets when a vCPU is next looked at) needs queues of
- * sched_ext.
+ * Credit1, ISACS and vSlicer: the very code of main.bpf.c (rule_*.h). Credit2: the
+ * formulas of credit2.h in the order of policy::host; what main.bpf.c does in addition
+ * (taking part in resets when a vCPU is next looked at) needs queues of sched_ext.
  */
 #include "kernel.h"
 
 #include <bpf/bpf_helpers.h>
 
 #include "replay.h"
+#include "rule_credit1.h"
 #include "rule_isacs.h"
 #include "rule_vslicer.h"
 
@@ -27,6 +27,8 @@ static __always_inline int add(struct sv_vcpu *v, struct sv_step *step)
 	v->weight = step->weight;
 	v->class = step->b;
 	v->credit = settings.default_credit_ns;
+	if (settings.policy == SV_CREDIT1)
+		credit1_join(v);
 	if (nr_slots < step->vcpu + 1)
 		nr_slots = step->vcpu + 1;
 	return 0;
@@ -46,6 +48,12 @@ int replay(struct sv_step *step)
 		return add(v, step);
 	case SV_STEP_READY:
 		v->queued = step->b;
+		if (settings.policy != SV_CREDIT1 || !v->counted == !step->b)
+			return 0;
+		if (step->b)
+			credit1_join(v);
+		else
+			credit1_sleep(v);
 		return 0;
 	case SV_STEP_EVENT:
 		isacs_event(v, step->a);
@@ -56,7 +64,7 @@ int replay(struct sv_step *step)
 		else if (settings.policy == SV_VSLICER)
 			vslicer_charge(v, step->a);
 		else if (settings.policy == SV_CREDIT1)
-			v->credit = credit_burn(v->credit, step->a);
+			credit1_charge(v, step->a);
 		else
 			v->credit = credit_burn(
 				v->credit, credit2_cost(step->a, v->weight, settings.reference));
@@ -66,14 +74,17 @@ int replay(struct sv_step *step)
 			step->slot = isacs_pick(0, 0, step->a);
 			v = entry_of(step->slot);
 			step->length_ns = v ? isacs_turn_ns(v, pcpu) : 0;
+		} else if (settings.policy == SV_CREDIT1) {
+			credit1_hand_out(pcpu, step->a);
+			credit1_take(v);
+			step->slot = credit1_class(v);
 		} else {
 			step->slot = vslicer_pick(0, 0);
 			step->length_ns = pcpu->turn_ns;
 		}
 		return 0;
-	case SV_STEP_REFILL:
-		v->credit = credit1_refill(v->credit, credit1_share(step->a, v->weight, step->c),
-					   settings.credit_limit_ns);
+	case SV_STEP_WEIGHT:
+		v->weight = step->weight;
 		return 0;
 	case SV_STEP_RESET:
 		v->credit =

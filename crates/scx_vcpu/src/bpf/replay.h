@@ -13,10 +13,11 @@ enum sv_step_kind {
 	SV_STEP_EVENT = 2,
 	/* It ran for `a`. */
 	SV_STEP_CHARGE = 3,
-	/* Who is next at `a`: says `slot`, position plus one, and `length_ns`. */
+	/* Who is next at `a`: says `slot`, position plus one, and `length_ns`. Credit1: what
+	 * was burned is handed out at `a`, and this one takes its part; `slot` is its class. */
 	SV_STEP_PICK = 4,
-	/* Credit1: its part of a pool of `a` among weights of `c`. */
-	SV_STEP_REFILL = 5,
+	/* Its weight is `weight` from now on. */
+	SV_STEP_WEIGHT = 5,
 	/* Credit2: new credit. */
 	SV_STEP_RESET = 6,
 };
@@ -26,7 +27,6 @@ struct sv_step {
 	u32 what;
 	u32 vcpu;
 	u64 a;
-	u64 c;
 	u32 weight;
 	u32 b;
 	/* Answers. */
@@ -35,4 +35,4 @@ struct sv_step {
 	u32 pad;
 };
 
-_Static_assert(sizeof(struct sv_step) == 48, "written by Rust");
+_Static_assert(sizeof(struct sv_step) == 40, "written by Rust");

@@ -5,7 +5,7 @@
  *
  * Works on the table alone and calls nothing of sched_ext, so that a kernel without
  * it can replay a stream of events through this very code (replay.bpf.c). The
- * formulas are policy's credit.h; the order in which they are applied is here and in
+ * formulas are policy's isacs.h; the order in which they are applied is here and in
  * policy::host::isacs, and the replay compares the two.
  *
  * Limits: a decision looks at the whole table once, a reallocation four times more.
@@ -16,7 +16,7 @@
 #include "members.h"
 #include "settings.h"
 
-#include "../../../policy/include/credit.h"
+#include "../../../policy/include/isacs.h"
 
 /* Debts are at most a slice at the lowest weight: a few reallocations. */
 #define ISACS_MAX_ROUNDS 64

@@ -232,17 +232,20 @@ struct sv_pcpu {
 	u32 parked;
 	/* When they were looked at last. */
 	u64 unparked_at;
+	/* Credit1: the vCPU whose turn a host thread interrupted last, as `slot`. */
+	u32 interrupted;
+	u32 pad;
 	/* End of the turn of the one that runs, and what the timer is armed for (0: it
 	 * is not); CLOCK_MONOTONIC. */
 	u64 turn_end_ns;
 	u64 armed_ns;
 	/* Counts up: the order of those that came. */
 	u64 sequence;
-	/* Credit1: weights of the vCPUs that run or wait; what they ran since the last
-	 * hand-out and when that was; what a unit of weight was given since the start, in
-	 * ns << SHARE_SHIFT, and so much of it when the queue was last sorted. */
+	/* Credit1: weights of the vCPUs that run or wait; what was burned since the last
+	 * hand-out and when that was; what a unit of weight was given since the start, see
+	 * credit1_unit(), and so much of it when the queue was last sorted. */
 	u64 weight;
-	u64 ran_ns;
+	u64 burned_ns;
 	u64 given_at;
 	u64 given;
 	u64 sorted;
@@ -271,5 +274,5 @@ _Static_assert(sizeof(struct sv_found) == 16, "read by Rust");
 _Static_assert(sizeof(struct sv_knobs) == 32, "written by Rust");
 _Static_assert(sizeof(struct sv_set) == 24, "written by Rust");
 _Static_assert(sizeof(struct sv_vcpu) == 280, "read by Rust");
-_Static_assert(sizeof(struct sv_pcpu) == 160, "read by Rust");
+_Static_assert(sizeof(struct sv_pcpu) == 168, "read by Rust");
 _Static_assert(sizeof(struct sv_event) == 24, "is the format of the trace file");

@@ -13,21 +13,7 @@ use units::Ns;
 
 use crate::load;
 use crate::load::Rules;
-
-mod skel {
-    #![allow(
-        missing_docs,
-        unreachable_pub,
-        clippy::all,
-        clippy::undocumented_unsafe_blocks,
-        clippy::ptr_as_ptr,
-        clippy::unwrap_used,
-        dead_code,
-        reason = "generated"
-    )]
-    include!(concat!(env!("OUT_DIR"), "/replay.skel.rs"));
-}
-
+use crate::skel::replay as skel;
 use skel::types::sv_vcpu;
 
 pub(super) use skel::types::sv_pcpu;
@@ -44,7 +30,7 @@ pub(super) enum Kind {
     Event,
     Charge,
     Pick,
-    Refill,
+    Weight,
     Reset,
 }
 

@@ -2,8 +2,9 @@
 //! Credit1, Xen's "credit scheduler" (K1..K8).
 //!
 //! Each pCPU has a [`RunQ`] sorted by [`Priority`], first come first served
-//! within a class (K2). Running burns credit; every 30 ms all of it that the
-//! pCPUs can give is handed out again by weight ([`refill`], K5). A vCPU that an
+//! within a class (K2). Running burns credit; every 30 ms it is handed out again by
+//! weight (K5): all that the pCPUs can give, to all together ([`refill`], the
+//! simulator), or on each pCPU what was burned there ([`Pool`], the host scheduler). A vCPU that an
 //! I/O response wakes is boosted above all others for 10 ms (K4). A pCPU without
 //! UNDER work takes some from another ([`steal_from`], K7).
 //!
@@ -14,7 +15,12 @@
 //! ([`Settings::boost_needs_under`] is the fix, and Xen's own code has it).
 //! Many boosted vCPUs at once are round robin again (K8).
 
+mod pool;
+
 use units::Ns;
+
+pub use pool::Part;
+pub use pool::Pool;
 
 use super::Credit;
 use super::Wake;
@@ -32,6 +38,7 @@ pub struct Settings {
     pub refill_period: Ns,
     /// Most credit a vCPU can hold; `Ns::ZERO`: no limit. Not stated. 30 ms: one
     /// slice, so that a vCPU that slept for a minute does not then run for one.
+    /// [`refill`] heeds it at each hand-out, [`Pool`] for those that go to sleep.
     pub credit_limit: Ns,
     /// Is credit 0 UNDER? Not stated (K3). No: there is nothing left to spend.
     pub zero_is_under: bool,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The C side (`include/credit.h` through `shim.c`): scalars in, scalars out, no
+//! The C side (`include/credit*.h` and `isacs.h` through `shim.c`): scalars in, scalars out, no
 //! state. What each function does is documented there.
 
 // SAFETY: the signatures are those of shim.c; the functions take integers by
@@ -17,6 +17,9 @@ unsafe extern "C" {
     ) -> u32;
     pub(crate) safe fn policy_credit1_share(pool_ns: u64, weight: u32, weight_sum: u64) -> u64;
     pub(crate) safe fn policy_credit1_refill(credit: i64, share_ns: u64, limit_ns: u64) -> i64;
+    pub(crate) safe fn policy_credit1_unit(burned_ns: u64, weight_sum: u64) -> u64;
+    pub(crate) safe fn policy_credit1_part(unit: u64, weight: u32) -> u64;
+    pub(crate) safe fn policy_credit1_excess(credit: i64, limit_ns: u64) -> u64;
     pub(crate) safe fn policy_credit1_wakes_boosted(
         credit: i64,
         by_io: u32,

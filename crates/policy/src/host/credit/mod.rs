@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Xen's credit schedulers: [`credit1`] (K1..K8) and [`credit2`] (K9..K15).
 //!
-//! The arithmetic is in `include/credit.h`, because the real host scheduler does
+//! The arithmetic is in `include/credit*.h`, because the real host scheduler does
 //! it in the kernel at each dispatch; these modules call the very same C
 //! functions. `tests/mirror.rs` has every formula a second time in Rust, in 128
 //! bits, and compares the two.

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0 OR Apache-2.0 OR MIT) */
-/* Gives the static inline functions of credit.h a symbol that Rust can call. */
-#include "credit.h"
+/* Gives the static inline functions of the headers a symbol that Rust can call. */
+#include "credit1.h"
+#include "credit2.h"
+#include "isacs.h"
 
 long long policy_credit_add(long long credit, unsigned long long ns)
 {
@@ -34,6 +36,21 @@ long long policy_credit1_refill(long long credit, unsigned long long share_ns,
 				unsigned long long limit_ns)
 {
 	return credit1_refill(credit, share_ns, limit_ns);
+}
+
+unsigned long long policy_credit1_unit(unsigned long long burned_ns, unsigned long long weight_sum)
+{
+	return credit1_unit(burned_ns, weight_sum);
+}
+
+unsigned long long policy_credit1_part(unsigned long long unit, unsigned int weight)
+{
+	return credit1_part(unit, weight);
+}
+
+unsigned long long policy_credit1_excess(long long credit, unsigned long long limit_ns)
+{
+	return credit1_excess(credit, limit_ns);
 }
 
 unsigned int policy_credit1_wakes_boosted(long long credit, unsigned int by_io,

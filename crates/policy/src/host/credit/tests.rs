@@ -2,3 +2,4 @@
 mod credit1;
 mod credit2;
 mod mirror;
+mod pool;

@@ -4,6 +4,8 @@ use units::Time;
 
 use super::*;
 
+mod shares;
+
 const MS: i64 = 1_000_000;
 
 fn us(us: u64) -> Ns {

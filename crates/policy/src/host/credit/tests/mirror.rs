@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Every formula of `include/credit.h` a second time, in Rust and in 128 bits,
+//! Every formula of `include/credit*.h` and `isacs.h` a second time, in Rust and in 128 bits,
 //! compared with the compiled C on any input.
 
 use proptest::prelude::*;
@@ -133,6 +133,14 @@ proptest! {
         let pool = other % (1 << 32);
         let share = if weights == 0 { 0 } else { mul_div(pool, weight.into(), weights) };
         prop_assert_eq!(ffi::policy_credit1_share(pool, weight, weights), share);
+        let burned = other.min(RAN_MAX);
+        let unit = (burned << 16).checked_div(weights).unwrap_or(0);
+        prop_assert_eq!(ffi::policy_credit1_unit(other, weights), unit);
+        let unit = unit % (1 << 32);
+        prop_assert_eq!(ffi::policy_credit1_part(unit, weight), mul_div(unit, weight.into(), 1 << 16));
+        let clamped = i128::from(credit).clamp(-MAX, MAX);
+        let excess = if limit == 0 { 0 } else { (clamped - i128::from(limit)).max(0) };
+        prop_assert_eq!(i128::from(ffi::policy_credit1_excess(credit, limit)), excess);
         let capped = cap > 0 && other >= mul_div(limit % (1 << 32), cap.into(), 1000);
         prop_assert_eq!(
             ffi::policy_credit1_capped(other, cap, limit % (1 << 32)), u32::from(capped));

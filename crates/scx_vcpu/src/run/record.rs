@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Writes the trace to a file.
+
+use std::fs::File;
+use std::io;
+use std::io::BufWriter;
+use std::io::Write;
+use std::path::Path;
+use std::sync::Mutex;
+
+use anyhow::Context;
+
+use super::lock;
+use crate::trace::MAGIC;
+
+/// Where the trace goes, if somewhere, and what went wrong there.
+pub(super) struct Recorder(Mutex<(Option<BufWriter<File>>, Option<io::Error>)>);
+
+impl Recorder {
+    /// To this file, which begins anew.
+    pub(super) fn new(path: Option<&Path>) -> anyhow::Result<Self> {
+        let writer = path.map(open).transpose()?;
+        Ok(Self(Mutex::new((writer, None))))
+    }
+
+    /// What goes wrong is told by [`Self::flush`]: the caller is called by libbpf.
+    pub(super) fn write(&self, bytes: &[u8]) {
+        let (writer, failed) = &mut *lock(&self.0);
+        if let Some(writer) = writer
+            && let Err(error) = writer.write_all(bytes)
+        {
+            *failed = Some(error);
+        }
+    }
+
+    /// All of it is in the file now.
+    ///
+    /// # Errors
+    /// It could not be written, now or before.
+    pub(super) fn flush(&self) -> anyhow::Result<()> {
+        let (writer, failed) = &mut *lock(&self.0);
+        if let Some(writer) = writer
+            && let Err(error) = writer.flush()
+        {
+            *failed = Some(error);
+        }
+        match failed.take() {
+            Some(error) => Err(error).context("cannot write the trace; is the disk full?"),
+            None => Ok(()),
+        }
+    }
+}
+
+fn open(path: &Path) -> anyhow::Result<BufWriter<File>> {
+    let cannot = || format!("cannot write the trace to {}", path.display());
+    let mut writer = BufWriter::new(File::create(path).with_context(cannot)?);
+    writer.write_all(&MAGIC).with_context(cannot)?;
+    Ok(writer)
+}
