@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+use super::*;
+
+#[test]
+fn the_first_vm_that_matches_counts() {
+    let text = "[[vm]]\nmatch = \"guest=web\"\nweight = 512\n\
+        [[vm]]\nmatch = \"guest=\"\nweight = 128\n";
+    let config = Config::parse(text, "f").unwrap();
+    let line = |bytes: &[u8]| config.worth(&command_line(bytes)).weight;
+    assert_eq!(line(b"qemu\0-name\0guest=web,x=on\0"), 512);
+    assert_eq!(line(b"qemu\0-name\0guest=db\0"), 128);
+    assert_eq!(line(b"firecracker\0"), DEFAULT_WEIGHT);
+}
+
+#[test]
+fn bad_values_are_told_with_file_field_and_what_would_be_right() {
+    for (text, parts) in [
+        (
+            "[credit1]\nslice = \"1us\"\n",
+            ["p.toml: credit1.slice", "1 ms to 3 s"],
+        ),
+        (
+            "[[vm]]\nmatch = \"a\"\nweight = 0\n",
+            ["p.toml: vm.weight = 0", "1 to 65535"],
+        ),
+        ("[credit3]\n", ["p.toml", "credit3"]),
+        ("[credit2]\nslice = \"soon\"\n", ["soon", "10ms"]),
+        ("[[vm]]\nmatch = \"\"\nweight = 1\n", ["vm.match", "part"]),
+        ("[[vm]]\nmatch = \"a\"\ncap = 0\n", ["vm.cap = 0", "1 to"]),
+        ("[[vm]]\nmatch = \"a\"\nclass = \"disk\"\n", ["disk", "io"]),
+        (
+            "[vslicer]\nmicro = \"31ms\"\n",
+            ["vslicer.micro = 31 ms", "30 ms"],
+        ),
+        ("[ische]\ngeneral_cores = 0\n", ["ische.general_cores", "1"]),
+        (
+            "[isacs]\nboost_unit = \"4s\"\n",
+            ["isacs.boost_unit = 4 s", "at most 3 s"],
+        ),
+    ] {
+        let said = Config::parse(text, "p.toml").unwrap_err().to_string();
+        assert!(parts.iter().all(|part| said.contains(part)), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+}
+
+#[test]
+fn an_empty_file_is_the_published_system() {
+    let config = Config::parse("", "f").unwrap();
+    assert_eq!(
+        config.credit1.settings(),
+        policy::host::credit::credit1::Settings::default()
+    );
+    assert_eq!(
+        config.credit2.settings(),
+        policy::host::credit::credit2::Settings::default()
+    );
+    assert_eq!(
+        config.vslicer.settings(),
+        policy::host::vslicer::Settings::default()
+    );
+    assert_eq!(
+        config.ische.settings(&config.credit1),
+        policy::host::ische::Settings::default()
+    );
+    assert_eq!(config.ische.automatic(), None);
+}
