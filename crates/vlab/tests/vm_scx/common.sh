@@ -72,3 +72,17 @@ change() {
 vm() {
 	sh -c 'renice -n 19 -p $$ >/dev/null; exec vlab load vm "$@"' vm "$@" >/dev/null &
 }
+
+# now KEY: nanoseconds, on the clock of the traces.
+now() {
+	awk -v key="$1" '{ printf "%s %.0f\n", key, $1 * 1000000000 }' /proc/uptime
+}
+
+# vcpus_on MASK: where all vCPU threads may run.
+vcpus_on() {
+	for task in /proc/[0-9]*/task/[0-9]*; do
+		case $(cat "$task/comm" 2>/dev/null) in
+		vcpu-*) taskset -p "$1" "${task##*/}" >/dev/null ;;
+		esac
+	done
+}

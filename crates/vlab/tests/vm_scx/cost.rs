@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use super::Machine;
 use super::boot_with;
 use super::said;
 
@@ -12,7 +13,13 @@ const PERF: &str = "/usr/bin/perf";
 #[ignore = "takes minutes and a quiet machine with perf; part of the long proofs, see docs/scx_vcpu.md"]
 fn root_vm_scx_vcpu_costs_ordinary_threads_little() {
     assert!(Path::new(PERF).exists(), "no {PERF}; install linux-perf");
-    let output = boot_with(include_str!("cost.sh"), &[Path::new(PERF)]);
+    let output = boot_with(
+        include_str!("cost.sh"),
+        Machine {
+            programs: &[Path::new(PERF)],
+            ..Machine::default()
+        },
+    );
     let seconds = |key: String| -> f64 {
         let said = said(&output, &key);
         said.trim()

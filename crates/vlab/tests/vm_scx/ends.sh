@@ -70,13 +70,6 @@ until_ok listed 2
 finish ends
 
 # Two vCPUs that may run anywhere and are both on the first CPU.
-vcpus_on() {
-	for task in /proc/[0-9]*/task/[0-9]*; do
-		case $(cat "$task/comm" 2>/dev/null) in
-		vcpu-*) taskset -p "$1" "${task##*/}" >/dev/null ;;
-		esac
-	done
-}
 cat >/tmp/lends.toml <<EOF
 [ische]
 general_cores = 1

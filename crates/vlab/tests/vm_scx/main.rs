@@ -15,12 +15,18 @@ mod cost;
 mod ends;
 mod policies;
 mod shares;
+mod turns;
 
 use std::path::Path;
 use std::time::Duration;
 
+use experiment::lab::Turns;
 use scx_vcpu::table::Vcpu;
+use scx_vcpu::trace::Event;
 use units::Ns;
+use units::Time;
+use vlab::kvm::host::turns::Span;
+use vlab::kvm::host::turns::turns as turns_of;
 use vlab::vm::Guest;
 use vlab::vm::Image;
 use vlab::vm::Kernel;
@@ -32,13 +38,24 @@ use vlab::vm::Store;
 const DEADLINE: Duration = Duration::from_secs(400);
 const TRIES: u32 = 3;
 
-/// What a script says in a VM that has the scheduler.
-fn boot(script: &str) -> Output {
-    boot_with(script, &[])
+/// What a VM has beside the scheduler.
+#[derive(Default)]
+struct Machine<'a> {
+    /// Programs of this machine.
+    programs: &'a [&'a Path],
+    /// Files of this machine and where they go.
+    files: &'a [(&'a Path, &'a str)],
+    /// More of the kernel's command line.
+    append: &'a str,
 }
 
-/// The same with more programs of this machine.
-fn boot_with(script: &str, programs: &[&Path]) -> Output {
+/// What a script says in a VM that has the scheduler.
+fn boot(script: &str) -> Output {
+    boot_with(script, Machine::default())
+}
+
+/// The same in a VM that has more.
+fn boot_with(script: &str, machine: Machine<'_>) -> Output {
     let vlab = Path::new(assert_cmd::cargo::cargo_bin!("vlab"));
     let scx_vcpu = vlab.with_file_name("scx_vcpu");
     assert!(
@@ -53,11 +70,15 @@ fn boot_with(script: &str, programs: &[&Path]) -> Output {
         .binary(vlab)
         .binary(&scx_vcpu)
         .script(format!("{}{script}", include_str!("common.sh")));
-    for program in programs {
+    for program in machine.programs {
         image = image.binary(program);
+    }
+    for (host, guest) in machine.files {
+        image = image.file(host, guest);
     }
     let image = image.build().unwrap();
     let options = Options {
+        append: machine.append.to_owned(),
         keep_logs: Some(store.root().join("logs")),
         ..Options::new(Qemu::debian(&store).unwrap())
     };
@@ -99,4 +120,18 @@ fn ran(vcpus: &[Vcpu]) -> Ns {
 /// Of the time that two VMs had, the part of the first.
 fn share(first: &[Vcpu], second: &[Vcpu]) -> f64 {
     ran(first).0 as f64 / (ran(first) + ran(second)).0 as f64
+}
+
+/// Turns on a pCPU in a window of a trace.
+fn on_cpu(events: &[Event], cpu: u16, asked: Ns, from: Time, to: Time) -> Turns {
+    turns_of(events, cpu, asked, Span { from, to })
+}
+
+fn trace(output: &Output, key: &str) -> Vec<Event> {
+    let hex = said(output, key).as_bytes();
+    let bytes: Vec<u8> = hex
+        .chunks_exact(2)
+        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap())
+        .collect();
+    scx_vcpu::trace::read(bytes.as_slice()).unwrap()
 }

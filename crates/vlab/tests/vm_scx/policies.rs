@@ -4,15 +4,15 @@
 use experiment::lab::Turns;
 use scx_vcpu::config::Class;
 use scx_vcpu::table::Vcpu;
-use scx_vcpu::trace::Event;
 use units::Ns;
 use units::Time;
-use vlab::kvm::host::turns;
 use vlab::vm::Output;
 
 use super::boot;
 use super::number;
+use super::on_cpu;
 use super::said;
+use super::trace;
 
 /// Two VMs that compute, with two vCPUs each, and one that waits for a device.
 fn vcpus(output: &Output, key: &str) -> Vec<Vcpu> {
@@ -56,20 +56,6 @@ fn response(vms: &[Vcpu; 3]) -> Ns {
 /// What a VM had, in per cent of one pCPU, of the 3 s between two readings.
 fn used(vm: &Vcpu) -> f64 {
     100.0 * vm.ran.0 as f64 / Ns::from_secs(3).0 as f64
-}
-
-/// Turns on a pCPU in a window of a trace.
-fn on_cpu(events: &[Event], cpu: u16, asked: Ns, from: Time, to: Time) -> Turns {
-    turns::turns(events, cpu, asked, turns::Span { from, to })
-}
-
-fn trace(output: &Output, key: &str) -> Vec<Event> {
-    let hex = said(output, key).as_bytes();
-    let bytes: Vec<u8> = hex
-        .chunks_exact(2)
-        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap())
-        .collect();
-    scx_vcpu::trace::read(bytes.as_slice()).unwrap()
 }
 
 #[test]
@@ -227,5 +213,9 @@ fn ische_has_two_kinds_of_cores(output: &Output, fixed: Ns) {
     eprintln!("ische: response {response}; general core {general:?}; I/O core {io:?}");
     assert!(response < fixed / 3, "{by_class:?}");
     assert!((Ns::from_ms(29)..Ns::from_ms(42)).contains(&general.p50));
+    assert!(
+        general.p05 > general.asked - general.asked / 10,
+        "{general:?}"
+    );
     assert!((Ns::from_ms(9)..Ns::from_ms(20)).contains(&io.p50));
 }

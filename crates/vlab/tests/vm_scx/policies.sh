@@ -2,11 +2,6 @@
 # Run in a VM by policies.rs: three small VMs under each policy of scx_vcpu, and
 # what has to hold while it comes and goes.
 
-# now KEY: nanoseconds, on the clock of the traces.
-now() {
-	awk -v key="$1" '{ printf "%s %.0f\n", key, $1 * 1000000000 }' /proc/uptime
-}
-
 echo "doctor $(scx_vcpu doctor >/dev/null 2>&1; echo $?)"
 
 # The lengths are the VMs' names: the policy file matches command lines.
@@ -95,11 +90,7 @@ finish vslicer
 echo "vslicer-trace $(xxd -p /tmp/trace | tr -d '\n')"
 
 # iSche decides where they run, if their owner does not.
-for task in /proc/[0-9]*/task/[0-9]*; do
-	case $(cat "$task/comm" 2>/dev/null) in
-	vcpu-*) taskset -p 3 "${task##*/}" >/dev/null ;;
-	esac
-done
+vcpus_on 3
 # The pCPU of each vCPU, 0 or 1.
 homes() {
 	scx_vcpu list --json | grep -o '"cpu":[01]' | tr '\n' ' '

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Turns beside a thread of the host that interrupts them.
+
+use scx_vcpu::trace::Event;
+use scx_vcpu::trace::Kind;
+use units::Ns;
+use units::Time;
+
+use super::boot;
+use super::number;
+use super::trace;
+
+/// CPU time of each turn on pCPU 0 that began in a window, shortest first; what the
+/// host's threads took meanwhile is not in it.
+fn turns(events: &[Event], from: Time, to: Time) -> Vec<Ns> {
+    let mut lengths = Vec::new();
+    // Who has the turn, since when, and what it has had.
+    let mut turn: Option<(u32, Time, Ns)> = None;
+    let mut on = from;
+    for event in events.iter().filter(|event| event.cpu == 0) {
+        let same = turn.is_some_and(|(tid, ..)| tid == event.tid);
+        match event.kind {
+            Kind::Wake => continue,
+            Kind::On if same => on = event.at,
+            Kind::On => {
+                lengths.extend(turn.replace((event.tid, event.at, Ns::ZERO)));
+                on = event.at;
+            }
+            kind => {
+                if let Some((.., had)) = turn.as_mut().filter(|_| same) {
+                    *had += event.at.since(on);
+                }
+                if kind != Kind::OffHost {
+                    lengths.extend(turn.take());
+                }
+            }
+        }
+    }
+    let in_window = lengths
+        .iter()
+        .filter(|(_, since, _)| (from..to).contains(since));
+    let mut lengths: Vec<Ns> = in_window.map(|(.., had)| *had).collect();
+    lengths.sort_unstable();
+    lengths
+}
+
+/// K6: a turn lasts 30 ms of its vCPU's time, however often the host comes between and
+/// however credits change meanwhile.
+#[test]
+fn root_vm_scx_vcpu_host_threads_do_not_end_turns() {
+    let output = boot(include_str!("turns.sh"));
+    let all = ["credit1", "ische"].map(|policy| {
+        let events = trace(&output, &format!("{policy}-trace"));
+        let from = Time(number(&output, &format!("{policy}-from")));
+        let turns = turns(&events, from, from + Ns::from_secs(5));
+        let at = |percent: usize| turns[turns.len() * percent / 100];
+        eprintln!(
+            "{policy}: {} turns, 5 % below {}, median {}, 5 % above {}",
+            turns.len(),
+            at(5),
+            at(50),
+            at(95)
+        );
+        (turns.len(), at(5))
+    });
+    // Several of one vCPU in a row count as one; a short one is none of those.
+    for (count, p05) in all {
+        assert!(count > 30, "{count}");
+        assert!((Ns::from_ms(27)..Ns::from_ms(36)).contains(&p05), "{p05}");
+    }
+}

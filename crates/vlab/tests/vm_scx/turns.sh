@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+# Run in a VM by turns.rs: vCPUs that compute, and a thread of the host that comes again
+# and again.
+
+vm --cpus 0-1 --for 801s
+vm --cpus 0-1 --for 802s
+until_ok there 4
+cat >/tmp/policy.toml <<EOF
+[[vm]]
+match = "801s"
+weight = 512
+[ische]
+general_cores = 1
+seed = 0
+EOF
+
+# turns POLICY
+turns() {
+	start "$1" --config /tmp/policy.toml --trace /tmp/trace
+	sleep 1
+	now "$1-from"
+	taskset 1 sh -c 'while :; do usleep 40000; done' &
+	comes=$!
+	sleep 5
+	kill "$comes"
+	finish "$1"
+	echo "$1-trace $(xxd -p /tmp/trace | tr -d '\n')"
+}
+turns credit1
+vcpus_on 3
+turns ische
