@@ -14,6 +14,7 @@
 mod cost;
 mod ends;
 mod policies;
+mod service;
 mod shares;
 mod turns;
 
