@@ -174,16 +174,19 @@ impl Roster {
         changed.into_iter().flat_map(|pid| self.tell(pid)).collect()
     }
 
-    /// A vCPU goes to another pCPU, if its affinity lets it.
-    pub(crate) fn move_home(&mut self, tid: u32, cpu: u32) -> Told {
+    /// A vCPU goes to another pCPU, if its affinity lets it; `None`: it needs no home
+    /// any longer.
+    pub(crate) fn move_home(&mut self, tid: u32, cpu: Option<u32>) -> Told {
         let mut seats = self.vms.iter_mut().flat_map(|(pid, vm)| {
             let seats = vm.seats.values_mut();
             seats.map(move |seat| (*pid, seat))
         });
-        let fits = |seat: &Seat| seat.found.tid == tid && seat.allowed.contains(&cpu);
+        let fits = |seat: &Seat| {
+            seat.found.tid == tid && cpu.is_none_or(|cpu| seat.allowed.contains(&cpu))
+        };
         match seats.find(|(_, seat)| fits(seat)) {
             Some((pid, seat)) => {
-                seat.home = Some(cpu);
+                seat.home = cpu;
                 self.tell(pid)
             }
             None => Told::new(),

@@ -30,6 +30,7 @@ use crate::ended::Ended;
 use crate::load;
 pub use crate::load::Rules;
 use crate::load::refuse;
+use crate::policy::balance::Balancer;
 use crate::policy::isacs;
 use crate::probe;
 use crate::roster::Roster;
@@ -218,6 +219,7 @@ fn schedule(
     ready(vms, vcpus, lock(roster).labels());
 
     let mut looked = Instant::now();
+    let mut balancer = Balancer::default();
     let mut ended = None;
     while !stop.load(Ordering::Relaxed) && end.is_none_or(|end| Instant::now() < end) {
         match rings.poll(ROUND) {
@@ -251,12 +253,12 @@ fn schedule(
             let loads = table::pcpus(&pcpus, possible)?;
             let table = table::entries(&entries)?;
             for (tid, cpu) in isacs::moves(&options.config.isacs, &loads, &table, &mut seen) {
-                let told = lock(roster).move_home(tid, cpu);
+                let told = lock(roster).move_home(tid, Some(cpu));
                 tell(told)?;
             }
         }
         if looked.elapsed() >= PERIOD {
-            let length = looked.elapsed();
+            let length = Ns(u64::try_from(looked.elapsed().as_nanos())?);
             looked = Instant::now();
             lock(roster).retain(|tid| seat::policy_of(tid).is_some());
             if let Some(config) = file.changed() {
@@ -266,9 +268,23 @@ fn schedule(
                 tell(told)?;
                 tracing::info!(labels = lock(roster).labels(), "read the policy file again");
             } else if lock(roster).is_automatic() {
-                let length = Ns(u64::try_from(length.as_nanos())?);
                 let told = lock(roster).period(&table::entries(&entries)?, length);
                 tell(told)?;
+            }
+            if let Rules::Credit2(_) = options.rules
+                && options.config.credit2.balances != Some(false)
+            {
+                // K14.
+                let may = |tid, cpu| seat::allowed(tid).contains(&cpu);
+                let table = table::entries(&entries)?;
+                let step = balancer.step(&table, length, &watch::online()?, may);
+                let settled = step.settled.map(|tid| lock(roster).move_home(tid, None));
+                let moved = step
+                    .moves
+                    .map(|(tid, cpu)| lock(roster).move_home(tid, Some(cpu)));
+                for told in [settled, moved].into_iter().flatten() {
+                    tell(told)?;
+                }
             }
         }
         ended = ended::why(&skel);

@@ -20,15 +20,20 @@ pub(crate) fn label_cores(rules: &Rules, config: &Config) -> anyhow::Result<Opti
     let Rules::Ische(rules) = rules else {
         return Ok(None);
     };
-    let text = std::fs::read_to_string("/sys/devices/system/cpu/online")
-        .context("cannot tell which CPUs are online")?;
-    let online: units::CpuSet = text.trim().parse()?;
-    let cpus = online.iter().map(|cpu| cpu.0).collect();
+    let cpus = online()?;
     let general = config.ische.general_cores.unwrap_or(rules.general_cores);
     // Any number will do: the standard library seeds each of these differently.
     let random = || RandomState::new().hash_one(0);
     let seed = config.ische.seed.unwrap_or_else(random);
     Ok(Some(Cores::new(cpus, general, seed)))
+}
+
+/// The pCPUs that are online.
+pub(crate) fn online() -> anyhow::Result<Vec<u32>> {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/online")
+        .context("cannot tell which CPUs are online")?;
+    let online: units::CpuSet = text.trim().parse()?;
+    Ok(online.iter().map(|cpu| cpu.0).collect())
 }
 
 /// The slices of those cores (S6), to the kernel's side.

@@ -8,9 +8,9 @@
  * homes: iSche's vCPUs stay on the cores of their class, but for an idle I/O core if it
  * is to take others (S8).
  *
- * Rejected: counting load (Credit2's vCPUs and their execution time). With queues that
- * are never left standing beside an idle pCPU it would only even out who waits how
- * long. ISACS' algorithm 2, which does that for I/O, is user space's.
+ * Load of pCPUs that are all busy is user space's, once a second: Credit2's (K14,
+ * src/policy/balance.rs) and ISACS' algorithm 2. Rejected: doing that here, where it would
+ * be a walk over all vCPUs under a queue's lock to find out who waits how long.
  */
 #pragma once
 

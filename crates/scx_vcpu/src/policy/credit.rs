@@ -61,6 +61,8 @@ pub struct Credit2 {
     pub reset_at_zero: Option<bool>,
     /// A slice ends when the credit does.
     pub slice_ends_with_credit: Option<bool>,
+    /// Load is evened out between pCPUs that are all busy (K14); it is if nothing is said.
+    pub balances: Option<bool>,
 }
 
 impl Credit2 {

@@ -168,30 +168,11 @@ pub(crate) fn moves(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Class;
-    use crate::table::State;
 
     fn vcpu(tid: u32, cpu: u32, ivcredit: Ns) -> Vcpu {
         Vcpu {
-            vm: tid,
-            tid,
-            vcpu: 0,
-            state: State::Runs,
-            cpu,
-            weight: 256,
-            class: Class::Cpu,
-            cap_permille: 0,
-            ran: Ns::ZERO,
-            waited: Ns::ZERO,
-            slept: Ns::ZERO,
-            turns: 0,
-            preempted: 0,
-            wakes: 0,
-            io: 0,
-            ipi: 0,
-            slice: Ns::ZERO,
-            credit: 0,
             ivcredit,
+            ..crate::policy::vcpu(tid, cpu)
         }
     }
 

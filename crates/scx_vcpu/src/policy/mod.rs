@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The policies and their parameters. Pure: numbers in, numbers out.
 
+pub(crate) mod balance;
 pub mod credit;
 pub mod fixed;
 pub mod isacs;
@@ -8,6 +9,8 @@ pub mod ische;
 pub mod vslicer;
 
 use clap::ValueEnum;
+#[cfg(test)]
+use units::Ns;
 
 /// Who decides which vCPU is next, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -27,4 +30,30 @@ pub enum Policy {
     /// Dispatches nobody. For tests: a broken scheduler, which the kernel's watchdog ends.
     #[value(hide = true)]
     Never,
+}
+
+/// A vCPU of its own VM on a pCPU, of which nothing is known yet.
+#[cfg(test)]
+pub(crate) fn vcpu(tid: u32, cpu: u32) -> crate::table::Vcpu {
+    crate::table::Vcpu {
+        vm: tid,
+        tid,
+        vcpu: 0,
+        state: crate::table::State::Runs,
+        cpu,
+        weight: 256,
+        class: crate::config::Class::Cpu,
+        cap_permille: 0,
+        ran: Ns::ZERO,
+        waited: Ns::ZERO,
+        slept: Ns::ZERO,
+        turns: 0,
+        preempted: 0,
+        wakes: 0,
+        io: 0,
+        ipi: 0,
+        slice: Ns::ZERO,
+        credit: 0,
+        ivcredit: Ns::ZERO,
+    }
 }

@@ -226,6 +226,12 @@ pub struct Move {
 /// the sources do not say.
 #[must_use]
 pub fn balance(queues: &[Load]) -> Option<Move> {
+    balance_among(queues, |_, _| true)
+}
+
+/// The same where `may(vcpu, to)` says whether a vCPU may go to a queue.
+#[must_use]
+pub fn balance_among(queues: &[Load], may: impl Fn(usize, usize) -> bool) -> Option<Move> {
     let total = |queue: usize| queues[queue].total();
     let from = (0..queues.len()).max_by_key(|&q| (total(q), std::cmp::Reverse(q)))?;
     let to = (0..queues.len()).min_by_key(|&q| (total(q), q))?;
@@ -234,7 +240,7 @@ pub fn balance(queues: &[Load]) -> Option<Move> {
     queues[from]
         .vcpus
         .iter()
-        .filter(|&&(_, ran)| after(ran) < gap)
+        .filter(|&&(vcpu, ran)| after(ran) < gap && may(vcpu, to))
         .min_by_key(|&&(vcpu, ran)| (after(ran), vcpu))
         .map(|&(vcpu, _)| Move { vcpu, from, to })
 }

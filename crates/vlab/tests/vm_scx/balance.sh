@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+# Run in a VM by balance.rs: four vCPUs that may go where they like, three of them on the
+# first pCPU.
+
+vm --cpus 0-1 --for 301s
+vm --cpus 0-1 --for 302s
+until_ok there 4
+cat >/tmp/off.toml <<EOF
+[credit2]
+balances = false
+EOF
+: >/tmp/on.toml
+for how in off on; do
+	vcpus_on 3
+	start credit2 --config /tmp/$how.toml
+	vcpus_on 1
+	one=""
+	for task in /proc/[0-9]*/task/[0-9]*; do
+		case $(cat "$task/comm" 2>/dev/null) in
+		vcpu-0) one=${task##*/} ;;
+		esac
+	done
+	taskset -p 2 "$one" >/dev/null
+	sleep 1
+	vcpus_on 3
+	sleep 3
+	measure "$how"
+	finish balance
+done
