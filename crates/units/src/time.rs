@@ -79,6 +79,10 @@ impl Ns {
         if den == 0 {
             return Self::MAX;
         }
+        // Dividing 128 bits takes several times as long.
+        if let Some(narrow) = self.0.checked_mul(num) {
+            return Self(narrow / den);
+        }
         let wide = self.0 as u128 * num as u128 / den as u128;
         if wide > u64::MAX as u128 {
             Self::MAX

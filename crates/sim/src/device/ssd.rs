@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A solid-state disk.
 
-use std::collections::BTreeMap;
 use std::collections::VecDeque;
 
 use units::Ns;
@@ -39,8 +38,10 @@ pub struct SsdSettings {
 pub struct Ssd {
     settings: SsdSettings,
     queue: VecDeque<Io>,
-    working: BTreeMap<u64, Io>,
-    next: u64,
+    /// What it works on, by the place that a token names.
+    working: Vec<Option<Io>>,
+    /// Places that are free.
+    free: Vec<u64>,
     /// The stream of the last request.
     last: Option<(VmId, TaskId)>,
     /// The link is in use until then.
@@ -54,8 +55,8 @@ impl Ssd {
         Self {
             settings,
             queue: VecDeque::new(),
-            working: BTreeMap::new(),
-            next: 0,
+            working: Vec::new(),
+            free: Vec::new(),
             last: None,
             link_free: Time::ZERO,
         }
@@ -65,10 +66,16 @@ impl Ssd {
         let latency = cx
             .random()
             .log_normal(self.settings.latency, self.settings.spread_permille);
-        let token = self.next;
-        self.next += 1;
-        self.working.insert(token, io);
-        cx.after(latency, token);
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.working.push(None);
+            self.working.len() as u64 - 1
+        });
+        self.working[place as usize] = Some(io);
+        cx.after(latency, place);
+    }
+
+    fn busy(&self) -> usize {
+        self.working.len() - self.free.len()
     }
 
     /// The data of a request is ready: it takes its turn on the link. When it will
@@ -89,7 +96,7 @@ impl Ssd {
 
 impl Device for Ssd {
     fn submit(&mut self, io: Io, cx: &mut DeviceCx<'_>) {
-        if self.working.len() < self.settings.channels.max(1) as usize {
+        if self.busy() < self.settings.channels.max(1) as usize {
             self.begin(io, cx);
         } else {
             self.queue.push_back(io);
@@ -97,23 +104,27 @@ impl Device for Ssd {
     }
 
     fn event(&mut self, token: u64, cx: &mut DeviceCx<'_>) {
+        let place = token & !LINK;
+        let Some(io) = self.working.get(place as usize).copied().flatten() else {
+            debug_assert!(false, "no request in place {place}");
+            return;
+        };
         if token & LINK == 0
-            && let Some(io) = self.working.get(&token).copied()
             && let Some(at) = self.link(&io, cx.now())
         {
             cx.after(at.since(cx.now()), token | LINK);
             return;
         }
-        if let Some(io) = self.working.remove(&(token & !LINK)) {
-            cx.complete(io);
-        }
+        self.working[place as usize] = None;
+        self.free.push(place);
+        cx.complete(io);
         if let Some(next) = self.queue.pop_front() {
             self.begin(next, cx);
         }
     }
 
     fn in_flight(&self) -> u64 {
-        (self.working.len() + self.queue.len()) as u64
+        (self.busy() + self.queue.len()) as u64
     }
 }
 

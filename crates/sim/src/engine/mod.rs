@@ -352,6 +352,9 @@ impl Sim {
     }
 
     fn carry_out(&mut self) {
+        if self.requests.is_empty() {
+            return;
+        }
         for (at, pcpu) in self.requests.kicks.drain(..) {
             let at = at.max(self.agenda.now());
             if at == self.agenda.now() && self.choosing == Some(pcpu) {

@@ -87,11 +87,6 @@ impl Cpu {
         }
     }
 
-    /// Runnable tasks, the current one included.
-    pub(crate) fn load(&self) -> usize {
-        self.queue.len() + usize::from(self.current.is_some())
-    }
-
     /// Time away up to `now`; of a sleep only what followed its end.
     pub(crate) fn away(&self, now: Time) -> Ns {
         let since = match self.called {

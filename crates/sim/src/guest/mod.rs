@@ -106,6 +106,9 @@ pub struct Guest {
     pub(crate) vm: VmId,
     pub(crate) kernel: KernelSettings,
     pub(crate) cpus: Vec<Cpu>,
+    /// Runnable tasks of each vCPU, the current one included: apart from the rest,
+    /// since a task that wakes looks at those of all vCPUs.
+    pub(crate) loads: Vec<u16>,
     pub(crate) tasks: Vec<Task>,
     pub(crate) syncs: Syncs,
     pub(crate) next_request: u64,
@@ -124,6 +127,7 @@ impl Guest {
             vm,
             kernel,
             cpus: (0..vcpus).map(|n| Cpu::new(Vcpu(first.0 + n))).collect(),
+            loads: vec![0; vcpus as usize],
             tasks: Vec::new(),
             syncs: Syncs::default(),
             next_request: 0,
@@ -171,6 +175,7 @@ impl Guest {
             awaits: Awaits::Nothing,
         });
         self.cpus[new.vcpu.index()].queue.push(id);
+        self.loads[new.vcpu.index()] += 1;
         id
     }
 
@@ -199,7 +204,7 @@ impl Guest {
 
     /// Has this vCPU something to run?
     pub(crate) fn has_work(&self, vcpu: VcpuId) -> bool {
-        self.cpus[vcpu.index()].load() > 0
+        self.loads[vcpu.index()] > 0
     }
 
     /// Forgets what was counted so far, at `now`: the window opens.
@@ -242,6 +247,10 @@ impl Guest {
     pub fn check(&self) -> Result<(), String> {
         let mut places = vec![0u32; self.tasks.len()];
         for (n, cpu) in self.cpus.iter().enumerate() {
+            let load = cpu.queue.len() + usize::from(cpu.current.is_some());
+            if load != usize::from(self.loads[n]) {
+                return Err(format!("vCPU {n} has {load} tasks, not {}", self.loads[n]));
+            }
             for task in cpu.queue.iter().chain(&cpu.current) {
                 places[task.index()] += 1;
                 let t = &self.tasks[task.index()];

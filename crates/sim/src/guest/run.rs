@@ -253,6 +253,7 @@ impl Guest {
         };
         world.agenda.at(now + delay, event);
         self.set_state(task, now, TaskState::Blocked);
+        self.loads[cpu] -= 1;
         true
     }
 
@@ -261,6 +262,7 @@ impl Guest {
         debug_assert_eq!(self.cpus[cpu].current, Some(task));
         self.set_state(task, now, state);
         self.cpus[cpu].current = None;
+        self.loads[cpu] -= 1;
     }
 
     /// Asks the current task's program for its next step and carries it out.

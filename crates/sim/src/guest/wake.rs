@@ -40,6 +40,7 @@ impl Guest {
         world: &mut World<'_>,
     ) {
         self.cpus[target].queue.push(task);
+        self.loads[target] += 1;
         let preempts = self.preempts(target, task);
         self.cpus[target].resched |= preempts;
         if target == cpu {
@@ -58,7 +59,7 @@ impl Guest {
         let t = &self.tasks[task.index()];
         let count = self.cpus.len();
         let before = t.vcpu.index();
-        let free = |n: usize| self.cpus[n].load() == 0 && t.mask.contains(VcpuId(n as u32));
+        let free = |n: usize| self.loads[n] == 0 && t.mask.contains(VcpuId(n as u32));
         if free(before) {
             return before;
         }
@@ -123,6 +124,8 @@ impl Guest {
         self.carry(task, from, cpu);
         self.change_vcpu(task, cpu, now);
         self.cpus[cpu].queue.push(task);
+        self.loads[from] -= 1;
+        self.loads[cpu] += 1;
     }
 
     /// Weight of a vCPU's runnable tasks.

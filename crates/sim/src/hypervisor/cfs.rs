@@ -12,8 +12,6 @@
 //! unequal size are by vCPU and not by VM) and scheduling domains (one flat
 //! domain; balancing by the number of queued vCPUs).
 
-use std::collections::BTreeSet;
-
 use units::CpuId;
 use units::Ns;
 use units::Time;
@@ -23,6 +21,7 @@ use super::Hypervisor;
 use super::Pick;
 use super::Wake;
 use super::Why;
+use super::ordered::Ordered;
 use crate::ids::Vcpu;
 use crate::machine::NORMAL_WEIGHT;
 
@@ -81,7 +80,7 @@ struct RunQueue {
     /// By virtual run time; equal ones in order of arrival, as Linux' tree has
     /// them. By number it would be the same VM first on every pCPU: coscheduling by
     /// accident.
-    queued: BTreeSet<(u64, u64, Vcpu)>,
+    queued: Ordered<(u64, u64, Vcpu)>,
     arrivals: u64,
     min_vruntime: u64,
     weight: u64,
@@ -220,8 +219,14 @@ impl Cfs {
     }
 
     fn balance(&mut self, host: &mut Host<'_>) {
+        // No move makes it longer.
+        let lengths = self.queues.iter().map(|queue| queue.queued.len());
+        let longest = lengths.max().unwrap_or(0);
         for to in host.pcpus() {
             let mine = self.queues[to.index()].queued.len() + usize::from(!host.is_idle(to));
+            if longest <= mine {
+                continue;
+            }
             // With whoever runs there, two more than here: one moves.
             if let Some(vcpu) = self.busiest(host, to, mine) {
                 self.remove(vcpu);

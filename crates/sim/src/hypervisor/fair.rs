@@ -2,13 +2,12 @@
 //! Fair queues, one per pCPU, ordered by weighted run time (C7): the ground on
 //! which coscheduling, JUPITER and vSMT-IO stand, all of them changes to CFS.
 
-use std::collections::BTreeSet;
-
 use policy::host::cosched::balance;
 use units::CpuId;
 use units::Ns;
 
 use super::Host;
+use super::ordered::Ordered;
 use crate::ids::Vcpu;
 use crate::machine::NORMAL_WEIGHT;
 
@@ -19,7 +18,7 @@ pub(super) struct Fair {
     weight: Vec<u64>,
     home: Vec<CpuId>,
     /// Equal ones in order of arrival: see `Cfs`.
-    queued: Vec<BTreeSet<(u64, u64, Vcpu)>>,
+    queued: Vec<Ordered<(u64, u64, Vcpu)>>,
     arrivals: u64,
     arrival: Vec<u64>,
     /// The least that anybody has had on each pCPU: newcomers begin there.
@@ -31,7 +30,7 @@ impl Fair {
     pub(super) fn start(&mut self, host: &Host<'_>) {
         let count = host.pcpu_count() as usize;
         *self = Self {
-            queued: vec![BTreeSet::new(); count],
+            queued: vec![Ordered::default(); count],
             floor: vec![0; count],
             ..Self::default()
         };

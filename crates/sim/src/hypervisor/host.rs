@@ -22,6 +22,16 @@ pub(crate) struct Requests {
     pub(crate) slices: Vec<(CpuId, Option<Time>)>,
 }
 
+impl Requests {
+    /// Has it asked for nothing? So it is most of the time.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.kicks.is_empty()
+            && self.slices.is_empty()
+            && self.timers.is_empty()
+            && self.weights.is_empty()
+    }
+}
+
 /// The host as a policy sees it, for the length of one call.
 #[derive(Debug)]
 pub struct Host<'a> {
@@ -105,7 +115,8 @@ impl<'a> Host<'a> {
     }
 
     /// Lets a pCPU choose anew now: whoever has it is charged and enqueued
-    /// ([`super::Why::Preempted`]; a waiting one is halted instead), then `pick`
+    /// ([`super::Why::Preempted`]; one that the hypervisor polls for is halted
+    /// instead), then `pick`
     /// is called. Counts once per instant and pCPU. If `pick` gives the pCPU back to the
     /// same vCPU nothing was lost.
     pub fn kick(&mut self, pcpu: CpuId) {

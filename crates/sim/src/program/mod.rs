@@ -123,7 +123,10 @@ pub struct Done {
 /// high.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Latencies {
-    buckets: std::collections::BTreeMap<u32, u64>,
+    /// The bucket of `counts[0]`.
+    first: u32,
+    /// From the first bucket with any to the last one.
+    counts: Vec<u64>,
     count: u64,
     max: Ns,
     sum: u128,
@@ -135,7 +138,7 @@ const FINE: u32 = 5;
 impl Latencies {
     /// Adds one.
     pub fn record(&mut self, latency: Ns) {
-        *self.buckets.entry(bucket(latency.0)).or_default() += 1;
+        *self.bucket(bucket(latency.0)) += 1;
         self.count += 1;
         self.max = self.max.max(latency);
         self.sum += u128::from(latency.0);
@@ -143,12 +146,30 @@ impl Latencies {
 
     /// Adds all of another.
     pub fn merge(&mut self, other: &Self) {
-        for (bucket, count) in &other.buckets {
-            *self.buckets.entry(*bucket).or_default() += count;
+        // Both ends of the other one's counts are not zero: these are not either.
+        for (n, count) in (0..).zip(&other.counts) {
+            *self.bucket(other.first + n) += count;
         }
         self.count += other.count;
         self.max = self.max.max(other.max);
         self.sum += other.sum;
+    }
+
+    /// The count of one bucket, made if need be.
+    fn bucket(&mut self, bucket: u32) -> &mut u64 {
+        if self.counts.is_empty() {
+            self.first = bucket;
+        }
+        if bucket < self.first {
+            let more = (self.first - bucket) as usize;
+            self.counts.splice(0..0, std::iter::repeat_n(0, more));
+            self.first = bucket;
+        }
+        let at = (bucket - self.first) as usize;
+        if at >= self.counts.len() {
+            self.counts.resize(at + 1, 0);
+        }
+        &mut self.counts[at]
     }
 
     /// How many.
@@ -174,10 +195,10 @@ impl Latencies {
     pub fn percentile(&self, permille: u64) -> Ns {
         let wanted = (u128::from(self.count) * u128::from(permille)).div_ceil(1000) as u64;
         let mut seen = 0;
-        for (bucket, count) in &self.buckets {
+        for (n, count) in (0..).zip(&self.counts) {
             seen += count;
             if seen >= wanted.max(1) {
-                return Ns(upper(*bucket)).min(self.max);
+                return Ns(upper(self.first + n)).min(self.max);
             }
         }
         Ns::ZERO
@@ -230,6 +251,27 @@ mod tests {
         }
         assert_eq!(latencies.mean(), Ns(500_500));
         assert_eq!(Latencies::default().percentile(500), Ns::ZERO);
+    }
+
+    /// In whatever order they come and are put together.
+    #[test]
+    fn latencies_add_up_in_any_order() {
+        let of = |all: &[u64]| {
+            let mut latencies = Latencies::default();
+            for us in all {
+                latencies.record(Ns::from_us(*us));
+            }
+            latencies
+        };
+        let all = of(&[7, 300, 2, 90_000, 15]);
+        assert_eq!(all, of(&[90_000, 15, 7, 2, 300]));
+        let mut merged = of(&[300, 90_000]);
+        merged.merge(&of(&[2, 7, 15]));
+        merged.merge(&Latencies::default());
+        assert_eq!(merged, all);
+        let mut empty = Latencies::default();
+        empty.merge(&all);
+        assert_eq!(empty, all);
     }
 
     #[test]

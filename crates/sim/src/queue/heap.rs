@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The default queue.
 
-use units::Time;
-
 use super::EventQueue;
 use super::Handle;
 use super::Key;
@@ -21,7 +19,10 @@ const WIDTH: usize = 4;
 pub struct Heap {
     nodes: Vec<Node>,
     /// By handle.
-    events: Vec<Entry>,
+    events: Vec<Event>,
+    /// Where its node is, by handle: written at every step of a node, so it is apart
+    /// from the events, which are six times as large.
+    places: Vec<u32>,
     free: Vec<u32>,
 }
 
@@ -29,12 +30,6 @@ pub struct Heap {
 struct Node {
     key: Key,
     handle: u32,
-}
-
-#[derive(Debug)]
-struct Entry {
-    event: Event,
-    place: u32,
 }
 
 impl Heap {
@@ -72,40 +67,19 @@ impl Heap {
 
     fn put(&mut self, place: usize, node: Node) {
         self.nodes[place] = node;
-        self.events[node.handle as usize].place = place as u32;
-    }
-
-    /// Takes the node at a place out.
-    fn take(&mut self, place: usize) -> Option<(Key, Event)> {
-        let last = self.nodes.pop()?;
-        let gone = if place < self.nodes.len() {
-            let gone = self.nodes[place];
-            if place > 0 && last.key < self.nodes[(place - 1) / WIDTH].key {
-                self.rise(place, last);
-            } else {
-                self.sink(place, last);
-            }
-            gone
-        } else {
-            last
-        };
-        self.free.push(gone.handle);
-        Some((gone.key, self.events[gone.handle as usize].event))
+        self.places[node.handle as usize] = place as u32;
     }
 }
 
 impl EventQueue for Heap {
     fn push(&mut self, key: Key, event: Event) -> Handle {
         let place = self.nodes.len();
-        let entry = Entry {
-            event,
-            place: place as u32,
-        };
         let handle = if let Some(handle) = self.free.pop() {
-            self.events[handle as usize] = entry;
+            self.events[handle as usize] = event;
             handle
         } else {
-            self.events.push(entry);
+            self.events.push(event);
+            self.places.push(0);
             self.events.len() as u32 - 1
         };
         let node = Node { key, handle };
@@ -115,17 +89,37 @@ impl EventQueue for Heap {
     }
 
     fn pop(&mut self) -> Option<(Key, Event)> {
-        self.take(0)
+        let last = self.nodes.pop()?;
+        let first = match self.nodes.first() {
+            Some(first) => {
+                let first = *first;
+                self.sink(0, last);
+                first
+            }
+            None => last,
+        };
+        self.free.push(first.handle);
+        Some((first.key, self.events[first.handle as usize]))
     }
 
-    fn cancel(&mut self, key: Key, handle: Handle) {
-        let place = self.events[handle.0 as usize].place as usize;
-        debug_assert_eq!(self.nodes[place].key, key, "cancelled what has happened");
-        self.take(place);
+    fn renew(&mut self, handle: Handle, key: Key, event: Event) {
+        self.events[handle.0 as usize] = event;
+        let place = self.places[handle.0 as usize] as usize;
+        let old = self.nodes[place];
+        debug_assert_eq!(old.handle, handle.0, "renewed what has happened");
+        let node = Node {
+            key,
+            handle: handle.0,
+        };
+        if key < old.key {
+            self.rise(place, node);
+        } else {
+            self.sink(place, node);
+        }
     }
 
-    fn first_at(&self) -> Option<Time> {
-        self.nodes.first().map(|node| node.key.at)
+    fn first(&self) -> Option<Key> {
+        self.nodes.first().map(|node| node.key)
     }
 
     fn len(&self) -> usize {

@@ -42,6 +42,11 @@ impl Key {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handle(u32);
 
+impl Handle {
+    /// Of no event.
+    const NONE: Self = Self(u32::MAX);
+}
+
 /// A priority queue of events.
 pub trait EventQueue: Send + std::fmt::Debug {
     /// Adds an event. Keys are never equal: the sequence differs.
@@ -50,11 +55,11 @@ pub trait EventQueue: Send + std::fmt::Debug {
     /// Takes the first event out.
     fn pop(&mut self) -> Option<(Key, Event)>;
 
-    /// Takes out an event that is waiting.
-    fn cancel(&mut self, key: Key, handle: Handle);
+    /// Puts another event in the place of one that is waiting; the handle is as before.
+    fn renew(&mut self, handle: Handle, key: Key, event: Event);
 
-    /// When the first event happens.
-    fn first_at(&self) -> Option<Time>;
+    /// The key of the first event.
+    fn first(&self) -> Option<Key>;
 
     /// How many events are waiting.
     fn len(&self) -> usize;
@@ -79,8 +84,11 @@ pub enum QueueKind {
 #[derive(Debug)]
 pub struct Agenda {
     queue: Queue,
+    /// Events of the present instant that came up during it, the next one at the
+    /// end: an interrupt of a completion, a kick. They never were in the queue.
+    instant: Vec<(Key, Event)>,
     /// Pending events of which there is one at a time, by [`Event::slot`].
-    slots: Vec<Option<(Key, Handle)>>,
+    slots: Vec<Handle>,
     now: Time,
     sequence: u64,
     popped: u64,
@@ -102,6 +110,7 @@ impl Agenda {
         };
         Self {
             queue,
+            instant: Vec::new(),
             slots: Vec::new(),
             now: Time::ZERO,
             sequence: 0,
@@ -124,7 +133,7 @@ impl Agenda {
     /// Events that are waiting.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.queue.len()
+        self.queue.len() + self.instant.len()
     }
 
     /// Lets `event` happen at `at`, or now if that has passed. Of events with a
@@ -133,31 +142,40 @@ impl Agenda {
         let key = Key::new(at.max(self.now), event.rank(), self.sequence);
         self.sequence += 1;
         let Some(slot) = event.slot() else {
-            self.queue.push(key, event);
+            if key.at == self.now {
+                let place = self.instant.partition_point(|(other, _)| *other > key);
+                self.instant.insert(place, (key, event));
+            } else {
+                self.queue.push(key, event);
+            }
             return;
         };
         if slot >= self.slots.len() {
-            self.slots.resize(slot + 1, None);
+            self.slots.resize(slot + 1, Handle::NONE);
         }
-        if let Some((old, handle)) = self.slots[slot].take() {
-            self.queue.cancel(old, handle);
+        match self.slots[slot] {
+            Handle::NONE => self.slots[slot] = self.queue.push(key, event),
+            handle => self.queue.renew(handle, key, event),
         }
-        let handle = self.queue.push(key, event);
-        self.slots[slot] = Some((key, handle));
     }
 
     /// The next event no later than `end`; time moves on to it.
     pub fn next(&mut self, end: Time) -> Option<Event> {
         // A later one has its turn when somebody asks for a later end.
-        let due = self.queue.first_at().is_some_and(|at| at <= end);
-        let first = if due { self.queue.pop() } else { None };
+        let due = self.queue.first().filter(|key| key.at <= end);
+        let first = match (self.instant.last(), due) {
+            (Some((soon, _)), Some(due)) if due < *soon => self.queue.pop(),
+            (Some(_), _) => self.instant.pop(),
+            (None, Some(_)) => self.queue.pop(),
+            (None, None) => None,
+        };
         let Some((key, event)) = first else {
             self.now = self.now.max(end);
             return None;
         };
         debug_assert!(key.at >= self.now, "time runs backwards");
         if let Some(slot) = event.slot() {
-            self.slots[slot] = None;
+            self.slots[slot] = Handle::NONE;
         }
         self.now = key.at;
         self.popped += 1;
@@ -181,17 +199,17 @@ impl EventQueue for Queue {
         }
     }
 
-    fn cancel(&mut self, key: Key, handle: Handle) {
+    fn renew(&mut self, handle: Handle, key: Key, event: Event) {
         match self {
-            Self::Heap(queue) => queue.cancel(key, handle),
-            Self::Tree(queue) => queue.cancel(key, handle),
+            Self::Heap(queue) => queue.renew(handle, key, event),
+            Self::Tree(queue) => queue.renew(handle, key, event),
         }
     }
 
-    fn first_at(&self) -> Option<Time> {
+    fn first(&self) -> Option<Key> {
         match self {
-            Self::Heap(queue) => queue.first_at(),
-            Self::Tree(queue) => queue.first_at(),
+            Self::Heap(queue) => queue.first(),
+            Self::Tree(queue) => queue.first(),
         }
     }
 

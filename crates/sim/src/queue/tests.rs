@@ -3,6 +3,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use units::CpuId;
+use units::Ns;
 
 use super::*;
 use crate::ids::Vcpu;
@@ -44,6 +45,49 @@ proptest! {
         }
         prop_assert!(newest.is_empty(), "none was lost");
         prop_assert_eq!(tree.waiting(), 0);
+    }
+}
+
+proptest! {
+    /// Events that come up while others happen, those of the present instant among
+    /// them, happen in the order of (time, rank, sequence) under either queue.
+    #[test]
+    fn events_that_come_up_later_take_their_place(
+        steps in proptest::collection::vec((0u64..6, 0u32..6), 0..200)
+    ) {
+        let mut agendas = [Agenda::new(QueueKind::Heap), Agenda::new(QueueKind::Tree)];
+        let mut model: BTreeMap<(Time, Rank, u32), Event> = BTreeMap::new();
+        for (n, (delay, what)) in (0..).zip(&steps) {
+            let event = match what {
+                0 => Event::Resched { pcpu: CpuId(n) },
+                1 => Event::HostSlow,
+                2 => Event::Work { vcpu: Vcpu(n % 5), epoch: n },
+                3 => Event::HostTimer { token: u64::from(n) },
+                _ => {
+                    let expected = model.pop_first();
+                    for agenda in &mut agendas {
+                        prop_assert_eq!(agenda.next(Time(1000)), expected.map(|(_, e)| e));
+                        if let Some(((at, ..), _)) = expected {
+                            prop_assert_eq!(agenda.now(), at);
+                        }
+                        prop_assert_eq!(agenda.waiting(), model.len());
+                    }
+                    if expected.is_none() {
+                        // The clock has gone on to the end.
+                        break;
+                    }
+                    continue;
+                }
+            };
+            let at = agendas[0].now() + Ns(*delay);
+            if let Event::Work { vcpu, .. } = event {
+                model.retain(|_, e| !matches!(e, Event::Work { vcpu: v, .. } if *v == vcpu));
+            }
+            model.insert((at, event.rank(), n), event);
+            for agenda in &mut agendas {
+                agenda.at(at, event);
+            }
+        }
     }
 }
 

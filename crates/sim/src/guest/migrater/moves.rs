@@ -78,6 +78,7 @@ impl Guest {
                 self.account(from, now);
                 self.set_state(task, now, TaskState::Queued);
                 self.cpus[from].queue.retain(|other| *other != task);
+                self.loads[from] -= 1;
                 if self.cpus[from].current == Some(task) {
                     self.cpus[from].current = None;
                     if from != cpu {
