@@ -3,6 +3,8 @@
 
 use std::path::Path;
 
+use experiment::scenario::Arm;
+use experiment::scenario::ArmKind;
 use experiment::scenario::Scenario;
 use vlab::sim::rate;
 use vlab::sim::simulate;
@@ -64,6 +66,33 @@ fn a_scenario_gives_the_same_bytes_every_time() {
     };
     let first = json(simulate(&scenario).unwrap());
     assert_eq!(first, json(simulate(&scenario).unwrap()));
+}
+
+fn with_arm(kind: ArmKind) -> Scenario {
+    let mut scenario = scenario("check-freezer.toml");
+    scenario.measure.rounds = 1;
+    scenario.sharing.vms_per_pcpu = vec![2];
+    scenario.arms.push(Arm {
+        name: "other".to_owned(),
+        kind,
+        rounds: None,
+    });
+    scenario
+}
+
+#[test]
+fn arms_that_cannot_be_simulated_are_refused_by_name() {
+    let xballoon = ArmKind::Xballoon { config: None };
+    let of_a_command = ArmKind::Command {
+        command: vec!["chrt".to_owned()],
+    };
+    for (kind, part) in [(xballoon, "vlab reproduce"), (of_a_command, "no commands")] {
+        let error = simulate(&with_arm(kind)).unwrap_err().to_string();
+        assert!(
+            error.contains("arm other") && error.contains(part),
+            "{error}"
+        );
+    }
 }
 
 /// The slices of VMs that are not simulated mean nothing to a policy that chooses

@@ -276,10 +276,19 @@ fn daemon(step: &Step<'_>, platform: &Platform) -> anyhow::Result<Option<Migrate
             config,
         } => (dry_run, profile, without, config),
         ArmKind::Vanilla | ArmKind::Fifo | ArmKind::Nice | ArmKind::Host { .. } => return Ok(None),
-        ArmKind::Xballoon { .. } | ArmKind::Command { .. } => {
-            return Err(
-                Unusable(format!("arm {}: the simulator has no such arm", arm.name)).into(),
-            );
+        ArmKind::Xballoon { .. } => {
+            return Err(Unusable(format!(
+                "arm {}: the simulator has xballoon in `vlab reproduce` only, where slices follow the host's load; measure it with `vlab run`",
+                arm.name
+            ))
+            .into());
+        }
+        ArmKind::Command { .. } => {
+            return Err(Unusable(format!(
+                "arm {}: the simulator runs no commands; kind = \"command\" is for `vlab run`",
+                arm.name
+            ))
+            .into());
         }
     };
     if *dry_run || config.is_some() {
