@@ -24,8 +24,9 @@ pub struct Costs {
     /// A pCPU changes to another vCPU: exit, scheduler, entry, cold caches. Paid
     /// before the new vCPU runs; nobody runs meanwhile.
     pub vcpu_switch: Ns,
-    /// Back from idle to the vCPU that was there before: the halt's exit and entry,
-    /// and what they flush. Another vCPU pays `vcpu_switch`.
+    /// Out of a halt: its exit and entry and what they flush, timers, the guest's way
+    /// out of its idle loop. Paid by whoever was woken, before it runs, in addition to
+    /// `vcpu_switch` if another vCPU has had the pCPU meanwhile.
     pub vcpu_wake: Ns,
     /// Added when others have had the pCPU, in proportion to how long, up to all of
     /// it after `cache_after`: caches and TLB have to be filled again.
@@ -96,6 +97,13 @@ pub enum Activity {
     Polling,
     /// Retains the context of a vCPU that waits (M1).
     Retaining,
+}
+
+impl Activity {
+    /// Is it for a vCPU that waits?
+    pub(crate) const fn is_wait(self) -> bool {
+        matches!(self, Self::Polling | Self::Retaining)
+    }
 }
 
 /// One pCPU (a hyperthread where there are two per core).
@@ -189,6 +197,10 @@ pub struct VcpuFacts {
     pub(crate) left: Time,
     /// When it began to wait on its pCPU.
     pub(crate) wait_began: Time,
+    /// It was woken and has not had a pCPU since.
+    pub(crate) woken: bool,
+    /// It is the guest that waits there: to the host this vCPU runs.
+    pub(crate) waits_in_guest: bool,
 }
 
 /// One VM, seen by the host.
@@ -281,6 +293,8 @@ impl Machine {
                 epoch: 0,
                 left: Time::ZERO,
                 wait_began: Time::ZERO,
+                woken: false,
+                waits_in_guest: false,
             });
         }
         self.vms.push(VmFacts {

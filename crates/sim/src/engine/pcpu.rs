@@ -27,7 +27,7 @@ impl Sim {
         self.machine.pcpus[pcpu.index()].epoch += 1;
         self.choosing = Some(pcpu);
         match self.state(vcpu) {
-            State::Waiting(_) => {
+            State::Waiting(_) if !self.machine.vcpus[vcpu.index()].waits_in_guest => {
                 self.machine.vcpus[vcpu.index()].epoch += 1;
                 self.machine.set_state(now, vcpu, State::Halted);
                 self.guest_off(vcpu, now);
@@ -71,7 +71,13 @@ impl Sim {
             return;
         };
         let vcpu = pick.vcpu;
-        self.machine.set_state(now, vcpu, State::Running(pcpu));
+        let waits = stays && self.machine.pcpus[pcpu.index()].activity.is_wait();
+        let state = if waits {
+            State::Waiting(pcpu)
+        } else {
+            State::Running(pcpu)
+        };
+        self.machine.set_state(now, vcpu, state);
         let costs = self.machine.costs;
         let p = &mut self.machine.pcpus[pcpu.index()];
         p.vcpu = Some(vcpu);
@@ -82,16 +88,12 @@ impl Sim {
             self.agenda.at(at, Event::SliceEnd { pcpu, epoch });
         }
         if stays {
-            // Still switching, or running on as if nothing had been.
+            // Still switching, or running or waiting on as if nothing had been.
             return;
         }
         let mut cost = Ns::ZERO;
         p.turns += 1;
-        if p.last == Some(vcpu) {
-            if p.activity == Activity::Idle {
-                cost += costs.vcpu_wake;
-            }
-        } else {
+        if p.last != Some(vcpu) {
             p.switches += 1;
             p.last = Some(vcpu);
             cost += costs.vcpu_switch;
@@ -102,6 +104,9 @@ impl Sim {
             self.machine.vcpus[vcpu.index()].switched_in += 1;
         }
         let v = &mut self.machine.vcpus[vcpu.index()];
+        if std::mem::take(&mut v.woken) {
+            cost += costs.vcpu_wake;
+        }
         if v.last_pcpu.is_some_and(|last| last != pcpu) {
             v.migrations += 1;
             cost += costs.vcpu_migration;

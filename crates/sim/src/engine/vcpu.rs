@@ -21,6 +21,7 @@ impl Sim {
         self.machine.set_state(now, vcpu, State::Queued);
         if why != Why::Start {
             self.machine.vcpus[vcpu.index()].wakeups += 1;
+            self.machine.vcpus[vcpu.index()].woken = true;
         }
         self.with_policy(|policy, host| policy.enqueue(host, vcpu, why));
     }
@@ -66,8 +67,8 @@ impl Sim {
         }
         self.charge(vcpu, pcpu);
         let now = self.now();
-        let (activity, limit) = match self.with_policy(|policy, host| policy.idle(host, vcpu, pcpu))
-        {
+        let idle = self.with_policy(|policy, host| policy.idle(host, vcpu, pcpu));
+        let (activity, limit) = match idle {
             Idle::Halt => {
                 self.halt(vcpu);
                 return;
@@ -78,6 +79,7 @@ impl Sim {
         self.machine.set_state(now, vcpu, State::Waiting(pcpu));
         let v = &mut self.machine.vcpus[vcpu.index()];
         v.waits += 1;
+        v.waits_in_guest = idle.in_guest();
         v.epoch += 1;
         v.wait_began = now;
         if let Some(limit) = limit {

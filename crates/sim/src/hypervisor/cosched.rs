@@ -15,6 +15,7 @@ use super::Pick;
 use super::Why;
 use super::fair::Fair;
 use crate::ids::Vcpu;
+use crate::ids::VmId;
 use crate::machine::State;
 
 /// What is coordinated.
@@ -58,6 +59,9 @@ const LOOK_AGAIN: Ns = Ns(1);
 struct Gangs {
     /// Who is to run next on each pCPU, and until when.
     reserved: Vec<Option<(Vcpu, Time)>>,
+    /// Whose gang each pCPU was given to, and until when: the vCPUs that block
+    /// meanwhile come back to it. Of strict gangs only.
+    held: Vec<Option<(VmId, Time)>>,
     /// When each pCPU last waited for the others of the same instant.
     looked: Vec<Option<Time>>,
     /// CPU time of each VM by weight.
@@ -158,6 +162,19 @@ impl Cosched {
         })
     }
 
+    /// Who comes back to the gang that this pCPU was given to, and until when.
+    fn back(&self, host: &Host<'_>, pcpu: CpuId) -> Option<(Vcpu, Time)> {
+        let (vm, until) = self.gangs.held[pcpu.index()].filter(|(_, until)| *until > host.now())?;
+        let reserved = |v: Vcpu| self.gangs.reserved.iter().flatten().any(|r| r.0 == v);
+        let vcpus = host.machine().vms[vm.index()].vcpus.clone().map(Vcpu);
+        let back =
+            |&v: &Vcpu| host.vcpu(v).state == State::Queued && host.allows(v, pcpu) && !reserved(v);
+        let first = vcpus
+            .filter(back)
+            .min_by_key(|&v| (self.fair.home(v) != pcpu, v))?;
+        Some((first, until))
+    }
+
     /// O3, O5. The first look of an instant only asks for another one, after
     /// every other pCPU that becomes free at this instant is free.
     fn pick_gang(
@@ -171,6 +188,13 @@ impl Cosched {
             && host.vcpu(vcpu).state == State::Queued
             && until > now
         {
+            self.fair.take(vcpu, pcpu);
+            return Some(Pick {
+                vcpu,
+                slice: Some(until.since(now)),
+            });
+        }
+        if let Some((vcpu, until)) = self.back(host, pcpu) {
             self.fair.take(vcpu, pcpu);
             return Some(Pick {
                 vcpu,
@@ -208,6 +232,12 @@ impl Cosched {
         self.gangs.started += 1;
         self.gangs.waiting[start.gang] = now;
         let until = now + settings.slice;
+        if settings.members == gang::Members::All {
+            let needs = gangs[start.gang].needs(settings);
+            for place in free.iter().take(needs) {
+                self.gangs.held[place.index()] = Some((VmId(start.gang as u32), until));
+            }
+        }
         let mut free = free;
         let before = free.len();
         let mut mine = None;
@@ -259,6 +289,7 @@ impl Hypervisor for Cosched {
         let (pcpus, vms) = (host.pcpu_count() as usize, host.machine().vms.len());
         self.gangs = Gangs {
             reserved: vec![None; pcpus],
+            held: vec![None; pcpus],
             looked: vec![None; pcpus],
             used: vec![Ns::ZERO; vms],
             waiting: vec![host.now(); vms],

@@ -19,6 +19,9 @@
 //!     ├── charge, halt ──────────── Waiting ◄───────────────┤
 //!     └──────────────────────────── charge, halt ◄──────────┘
 //! ```
+//! A vCPU that retains its context, or whose guest polls for ever, runs as far as
+//! the host can tell: if its slice ends or it is preempted it becomes queued, and
+//! waits on when it is picked again, unless its event has come.
 //!
 //! Rules on which a policy can rely:
 //! * `charge` comes before the call that changes a vCPU's state (`enqueue`,
@@ -56,6 +59,7 @@ mod isacs;
 mod ische;
 mod jupiter;
 mod named;
+mod ordered;
 mod pools;
 mod registry;
 mod vslicer;
@@ -141,11 +145,21 @@ pub struct Pick {
 pub enum Idle {
     /// It gives its pCPU back at once (B2).
     Halt,
-    /// It keeps its pCPU and polls for at most so long (B3, B4); `None`: for ever.
+    /// It keeps its pCPU and polls for at most so long (B4), in the hypervisor, which
+    /// stops when the pCPU is wanted; `None`: for ever, and that is the guest (B3).
     Poll(Option<Ns>),
     /// It keeps its pCPU and retains its context there, leaving the core to the
     /// sibling, for at most so long (M1, M8); `None`: for ever.
     Retain(Option<Ns>),
+}
+
+impl Idle {
+    /// Does the guest wait, and not the hypervisor for it? Retention is a loop in the
+    /// guest's idle task (M6, M7) and so is `idle=poll` (B3): to the host that vCPU
+    /// runs, and one that is preempted there is ready, not waiting (M28).
+    pub(crate) const fn in_guest(self) -> bool {
+        matches!(self, Self::Retain(_) | Self::Poll(None))
+    }
 }
 
 /// A host scheduling policy. See the module's documentation for the contract.

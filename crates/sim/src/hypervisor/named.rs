@@ -101,7 +101,14 @@ pub(super) fn published(name: &str, sharing: &Sharing) -> Option<Box<dyn Hypervi
             },
         )),
         "balance" => cosched("balance", Mode::Balance, sharing),
-        "cosched" => cosched("cosched", Mode::Gang(gang::Settings::default()), sharing),
+        // O3: strict, all of the VM's vCPUs.
+        "cosched" => {
+            let strict = gang::Settings {
+                members: gang::Members::All,
+                ..gang::Settings::default()
+            };
+            cosched("cosched", Mode::Gang(strict), sharing)
+        }
         "relaxed" => {
             let relaxed = gang::Settings {
                 relax_permille: 500,

@@ -36,11 +36,14 @@ pub struct VsmtioSettings {
     pub adjuster: Option<adjuster::Settings>,
     /// Slice under contention.
     pub slice: Ns,
-    /// For how long a compute-bound vCPU has the I/O hyperthread that it was lent.
-    /// None: until somebody I/O-bound is ready there, as M16 says. In table 3.7
-    /// those are ready for half of their time, more than others of them run or
-    /// retain (table 3.6): the borrower goes on meanwhile.
-    pub lend: Option<Ns>,
+    /// A compute-bound vCPU gives the I/O hyperthread that it was lent back as soon
+    /// as somebody I/O-bound is ready there, as M16 says. If not, it is to CFS, which
+    /// decides whatever is not said (M19), a vCPU like the others there: tables 3.6
+    /// and 3.7 have it run for a third of the time while I/O-bound ones are ready for
+    /// half of theirs.
+    pub yields: bool,
+    /// How much less a waking vCPU must have had to preempt (as in CFS): 4 ms.
+    pub wakeup_granularity: Ns,
     /// Periods of classification between two runs of the adjuster. Not stated. 10.
     pub adjust_every: u32,
 }
@@ -52,7 +55,8 @@ impl Default for VsmtioSettings {
             rass: Some(rass::Settings::default()),
             adjuster: Some(adjuster::Settings::default()),
             slice: Ns::from_ms(11),
-            lend: None,
+            yields: true,
+            wakeup_granularity: Ns::from_ms(4),
             adjust_every: 10,
         }
     }
@@ -256,16 +260,17 @@ impl Hypervisor for Vsmtio {
             }
             return;
         };
-        // M16: a borrower gives way at once; an I/O-bound one also ends a
-        // retention of another that has had more (B6: priority boosting).
-        let lent = Self::is_io_thread(pcpu)
+        // M16: a borrower gives way at once.
+        let lent = self.settings.yields
+            && Self::is_io_thread(pcpu)
             && self.settings.rass.is_some()
             && self.class[running.index()] == Class::Cpu
             && self.class[vcpu.index()] == Class::Io;
-        let behind = self.fair.had(host, vcpu) < self.fair.had(host, running);
-        let woken = matches!(why, Why::Woken(_)) && behind;
-        let stays = lent && self.settings.lend.is_some();
-        if (lent || woken) && !stays {
+        // Others by CFS's rule (M19), whether they run or retain: that counts (M3).
+        let granularity = self.settings.wakeup_granularity;
+        let behind =
+            matches!(why, Why::Woken(_)) && self.fair.preempts(host, vcpu, running, granularity);
+        if lent || behind {
             host.kick_remote(pcpu);
         } else if let Some(idle) = host
             .pcpu(pcpu)
@@ -281,10 +286,9 @@ impl Hypervisor for Vsmtio {
         let vcpu = own.or_else(|| self.borrow(host, pcpu))?;
         self.lent += u64::from(own.is_none());
         self.fair.take(vcpu, pcpu);
-        let lend = self.settings.lend.filter(|_| own.is_none());
         Some(Pick {
             vcpu,
-            slice: Some(lend.unwrap_or(self.settings.slice)),
+            slice: Some(self.settings.slice),
         })
     }
 

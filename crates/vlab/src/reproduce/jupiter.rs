@@ -59,6 +59,7 @@ pub(super) fn machine(p: &Parameters, vms: Vec<Vm>) -> anyhow::Result<Mix> {
         smt: None,
         costs: Costs {
             vcpu_switch: p.us("kvm.switch_us")?,
+            vcpu_wake: p.us("jupiter.wake_us")?,
             vcpu_cache: p.us("kvm.cache_us")?,
             ..Costs::default()
         },

@@ -37,8 +37,8 @@ pub(super) struct Tuning {
     pub(super) isacs_moves_any: bool,
     /// First timeout of vSMT-IO's context retention.
     pub(super) retain: Ns,
-    /// See `VsmtioSettings::lend`.
-    pub(super) lend: Option<Ns>,
+    /// See `VsmtioSettings::yields`.
+    pub(super) yields: bool,
     /// Periods between two looks of vSMT-IO's adjuster.
     pub(super) adjust_every: u32,
 }
@@ -52,7 +52,7 @@ impl Default for Tuning {
             isacs_all_spent: false,
             isacs_moves_any: false,
             retain: ltcr::Settings::default().initial,
-            lend: None,
+            yields: false,
             adjust_every: 1,
         }
     }
@@ -104,7 +104,7 @@ pub(super) fn policy_of(mix: &Mix, name: &str) -> anyhow::Result<Box<dyn Hypervi
                     initial: tuning.retain,
                     ..ltcr::Settings::default()
                 }),
-                lend: tuning.lend,
+                yields: tuning.yields,
                 adjust_every: tuning.adjust_every,
                 ..VsmtioSettings::default()
             };

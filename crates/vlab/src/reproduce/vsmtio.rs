@@ -37,6 +37,8 @@ pub(super) struct Benchmark {
     pub(super) partner: &'static str,
     pub(super) run: &'static str,
     pub(super) wait: &'static str,
+    /// Likewise for a partner that waits, too: a server.
+    serves: Option<(&'static str, &'static str)>,
 }
 
 /// A vCPU of a benchmark halts once per run, ready and wait; each halt is two
@@ -49,6 +51,7 @@ const fn benchmark(name: &'static str, partner: &'static str) -> Benchmark {
         partner,
         run: "smt.other_run_us",
         wait: "smt.other_wait_us",
+        serves: None,
     }
 }
 
@@ -56,6 +59,7 @@ pub(super) const BENCHMARKS: [Benchmark; 8] = [
     Benchmark {
         run: "smt.rocksdb_run_us",
         wait: "smt.rocksdb_wait_us",
+        serves: Some(("smt.nginx_run_us", "smt.nginx_wait_us")),
         ..benchmark("RocksDB", "Nginx")
     },
     Benchmark {
@@ -92,31 +96,33 @@ fn speeds(p: &Parameters) -> anyhow::Result<Smt> {
 /// A machine of `threads` hyperthreads and this mean device time.
 pub(super) fn machine(p: &Parameters, threads: u32, wait: Ns, vms: Vec<Vm>) -> anyhow::Result<Mix> {
     let spread = p.get("smt.wait_spread")?;
-    let median = Ns((wait.as_ns() as f64 * (-spread * spread / 2.0).exp()) as u64);
-    Ok(Mix {
-        pcpus: threads,
-        smt: Some(speeds(p)?),
-        costs: Costs {
-            vcpu_switch: p.us("smt.switch_us")?,
-            vcpu_wake: p.us("smt.wake_us")?,
-            vcpu_cache: p.us("smt.cache_us")?,
-            cache_after: p.us("smt.cold_ms")? * 1000,
-            ..Costs::default()
-        },
-        devices: vec![Dev::Ssd(SsdSettings {
+    let device = |mean: Ns| {
+        let median = Ns((mean.as_ns() as f64 * (-spread * spread / 2.0).exp()) as u64);
+        Dev::Ssd(SsdSettings {
             latency: median,
             spread_permille: (spread * 1000.0) as u32,
             channels: 4096,
             rate: 1_000_000_000_000,
             turn: Ns::ZERO,
-        })],
+        })
+    };
+    Ok(Mix {
+        pcpus: threads,
+        smt: Some(speeds(p)?),
+        costs: Costs {
+            vcpu_switch: p.us("kvm.switch_us")?,
+            vcpu_wake: p.us("smt.wake_us")?,
+            vcpu_cache: p.us("kvm.cache_us")?,
+            ..Costs::default()
+        },
+        devices: vec![device(wait), device(p.us("smt.nginx_wait_us")?)],
         driver: None,
         vms,
         slice: Ns::from_ms(p.whole("smt.slice_ms")?),
         tuning: Tuning {
             poll_max: p.us("smt.poll_max_us")?,
             retain: p.us("smt.retain_us")?,
-            lend: Some(p.us("smt.lend_us")?).filter(|lend| *lend > Ns::ZERO),
+            yields: p.get("smt.yields")? != 0.0,
             ..Tuning::default()
         },
     })
@@ -131,11 +137,21 @@ fn placed(p: &Parameters, vm: Vm) -> anyhow::Result<Vm> {
     })
 }
 
+/// The device that an I/O benchmark waits for, and the one behind which a server's
+/// clients are.
+const DISK: DeviceId = DeviceId(0);
+const NETWORK: DeviceId = DeviceId(1);
+
 pub(super) fn io_vm(p: &Parameters, vcpus: u32, run_time: Ns) -> anyhow::Result<Vm> {
+    reading_vm(p, vcpus, run_time, DISK)
+}
+
+/// A VM with a task per vCPU that computes and waits in turn.
+fn reading_vm(p: &Parameters, vcpus: u32, run_time: Ns, device: DeviceId) -> anyhow::Result<Vm> {
     let spread = (p.get("smt.run_spread")? * 1000.0) as u32;
     let task = |v| {
         let reader = ReaderSettings {
-            device: DeviceId(0),
+            device,
             depth: 1,
             bytes: 4096,
             start: 0,
@@ -157,9 +173,22 @@ pub(super) fn cpu_vm(p: &Parameters, vcpus: u32) -> anyhow::Result<Vm> {
     placed(p, Vm::new(vcpus, (0..vcpus).map(task).collect()))
 }
 
-/// Requests and compute of a run.
+/// The partner of a benchmark. Most compute; a server answers requests.
+pub(super) fn partner_vm(p: &Parameters, b: &Benchmark, vcpus: u32) -> anyhow::Result<Vm> {
+    match b.serves {
+        None => cpu_vm(p, vcpus),
+        Some((run, _)) => reading_vm(p, vcpus, p.us(run)?, NETWORK),
+    }
+}
+
+/// Requests of the first half of the VMs, and what their partners get done.
 pub(super) fn rates(run: &Run) -> (f64, f64) {
-    (run.sum(|d| d.requests), run.sum(|d| d.compute))
+    let (half, all) = (run.vms.len() / 2, run.vms.len());
+    let served = run.sum_of(half..all, |d| d.requests);
+    (
+        run.sum_of(0..half, |d| d.requests),
+        run.sum(|d| d.compute) + served,
+    )
 }
 
 /// Table 3.2: one core.
@@ -278,12 +307,12 @@ pub(super) fn setting_2(p: &Parameters, effort: Effort) -> anyhow::Result<Outcom
     let mut most_switches = [0.0, f64::MAX, f64::MAX];
     for b in BENCHMARKS {
         let io = io_vm(p, THREADS / 2, p.us(b.run)?)?;
-        let cpu = cpu_vm(p, THREADS / 2)?;
+        let partner = partner_vm(p, &b, THREADS / 2)?;
         let mix = machine(
             p,
             THREADS,
             p.us(b.wait)?,
-            vec![io.clone(), io, cpu.clone(), cpu],
+            vec![io.clone(), io, partner.clone(), partner],
         )?;
         let runs: Vec<Run> = POLICIES
             .iter()

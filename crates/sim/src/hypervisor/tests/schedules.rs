@@ -250,6 +250,27 @@ fn a_parallel_vm_gets_far_less_than_its_share_under_balance_alone() {
     }
 }
 
+/// B3: a guest that polls runs as far as the host can tell. Beside a hog it is ready
+/// when its slice ends, even if it still polls, and it never sleeps.
+#[test]
+fn a_guest_that_polls_is_ready_when_it_is_preempted() {
+    let vms = [vm(&[&[Reads]]), vm(&[&[Hog]])];
+    let outcome = |name| one_pcpu(by_name(name, &SHARING).unwrap(), &vms, 1000);
+    let (polls, blocks) = (outcome("polling"), outcome("blocking"));
+    let (polled, blocked) = (
+        &polls.sim.machine().vcpus[0],
+        &blocks.sim.machine().vcpus[0],
+    );
+    assert!(blocked.halted > Ns::from_ms(300), "{blocked:?}");
+    assert_eq!(polled.halted, Ns::ZERO, "{polled:?}");
+    assert!(
+        polled.preempted > 20 && polled.waited_on_pcpu > Ns::from_ms(300),
+        "{polled:?}"
+    );
+    let share = polled.ran.as_ns() * 100 / Ns::from_ms(1000).as_ns();
+    assert!((45..=55).contains(&share), "polling is charged: {share}");
+}
+
 /// EEVDF: two hogs in turn, a slice each; one with a weight of two gets two thirds.
 #[test]
 fn eevdf_takes_turns_of_one_slice_and_keeps_weights() {
