@@ -28,6 +28,8 @@
 //! device completes within the call that submits it never shows as waiting: it is
 //! the thread's own CPU time.
 
+use serde::Deserialize;
+use serde::Serialize;
 use units::Ns;
 use units::Time;
 
@@ -40,7 +42,7 @@ use crate::result::TaskState;
 mod tests;
 
 /// What happened to a thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum What {
     /// It became current.
     In,
@@ -57,7 +59,7 @@ pub enum What {
 }
 
 /// One event of one thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskEvent {
     /// When.
     pub at: Time,

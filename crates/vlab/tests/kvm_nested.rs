@@ -16,6 +16,7 @@ use std::process::Stdio;
 use std::time::Duration;
 use std::time::Instant;
 
+use experiment::result::Phase;
 use experiment::result::RunResult;
 use units::Ns;
 
@@ -43,13 +44,34 @@ fn scenario(dir: &Path, vms: u32) -> std::path::PathBuf {
     path
 }
 
+/// The guest's record of its I/O thread, joined with the host's trace.
+fn assert_what_was_recorded_fits(phase: &Phase) {
+    let io_time = phase.io_time.as_ref().unwrap();
+    assert_eq!(io_time.threads, 1);
+    let total = io_time.total();
+    assert!(agree(total, phase.window, 2, Ns::ZERO), "{io_time:?}");
+    let timeline = phase.timeline.as_ref().unwrap();
+    assert_eq!((timeline.vcpus.len(), timeline.tasks.len()), (2, 1));
+    // The window ends a little after it should.
+    let rest = phase.window - timeline.length;
+    for (vcpu, on) in timeline.vcpus.iter().zip(&phase.host.on_share) {
+        let off: Ns = vcpu.gaps.iter().map(|(from, to)| *to - *from).sum();
+        let expected = phase.window.0 as f64 * (1.0 - on);
+        let expected = Ns(expected as u64);
+        assert!(
+            agree(off, expected, 5, rest + Ns::from_ms(50)),
+            "{off} {expected}"
+        );
+    }
+    assert!(timeline.tasks[0].spells.0.len() > 20, "{timeline:?}");
+}
+
 /// Both within `percent` of the larger one, or within `slack`.
 fn agree(a: Ns, b: Ns, percent: u64, slack: Ns) -> bool {
     a.abs_diff(b) <= slack.max(Ns(a.max(b).0 * percent / 100))
 }
 
 #[test]
-#[ignore = "takes minutes and a quiet machine, see docs/lab.md"]
 fn root_vm_nested_guests_get_their_slices_and_see_what_was_stolen() {
     let dir = tempfile::tempdir().unwrap();
     let tmp = dir.path().join("tmp");
@@ -91,16 +113,18 @@ fn root_vm_nested_guests_get_their_slices_and_see_what_was_stolen() {
     }
     for phase in result.phases.iter().filter(|phase| phase.vms_per_pcpu > 1) {
         for share in &phase.host.on_share {
-            assert!((0.35..0.75).contains(share), "{:?}", phase.host);
+            // Half at most: two guests take turns. Of each turn the emulated host's own
+            // threads take up to two fifths (0.30 to 0.43 were left).
+            assert!((0.2..0.55).contains(share), "{:?}", phase.host);
         }
         assert!(phase.io.as_ref().unwrap().ops_per_s > 0.0);
+        assert_what_was_recorded_fits(phase);
     }
     let daemon = result.phases.iter().find(|phase| phase.arm == "vmigrater");
     assert!(daemon.unwrap().daemon.is_some(), "the daemon ran");
 }
 
 #[test]
-#[ignore = "takes minutes and a quiet machine, see docs/lab.md"]
 fn root_vm_nested_ctrl_c_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let mut run = vlab()

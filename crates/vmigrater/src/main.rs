@@ -26,7 +26,7 @@ use exit::Failure;
 fn main() -> ExitCode {
     let cli = Cli::parse();
     start_logging(&cli);
-    libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Debug, log_libbpf)));
+    libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Info, log_libbpf)));
     match dispatch(&cli) {
         Ok(code) => code,
         Err(failure) => {
@@ -70,7 +70,8 @@ fn start_logging(cli: &Cli) {
 }
 
 /// libbpf prints on stderr by itself, dozens of lines where a kernel lacks
-/// something; our own message says what matters.
+/// something; our own message says what matters. Nor what it says of each section of
+/// an object that loads, hundreds of lines in which our own were lost.
 fn log_libbpf(_level: libbpf_rs::PrintLevel, message: String) {
     for line in message.lines() {
         tracing::debug!("{line}");

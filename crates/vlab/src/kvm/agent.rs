@@ -59,9 +59,9 @@ impl Agent {
             ToGuest::Exec(words) => return Ok(FromGuest::Exit(execute(&words))),
             ToGuest::Scenario(scenario) => self.inside = Some(inside(*scenario)?),
             ToGuest::Compute(on) => self.told()?.compute(on)?,
-            ToGuest::Measure(step) => {
+            ToGuest::Measure(step, room) => {
                 let mut steal = Vec::new();
-                let (phase, window) = self.told()?.measure(step, || {
+                let (phase, window, recording) = self.told()?.measure(step, room, || {
                     steal.push(stolen()?);
                     Ok(())
                 })?;
@@ -72,6 +72,7 @@ impl Agent {
                     to: window.to.0,
                     steal_from: steal.next().unwrap_or_default(),
                     steal_to: steal.next().unwrap_or_default(),
+                    recording,
                 })));
             }
         }

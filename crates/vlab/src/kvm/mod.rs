@@ -138,6 +138,8 @@ struct Parts {
     programs: Programs,
     lab: Lab,
     guests: u32,
+    /// Length of each arm's timeline, dilated; zero: none.
+    timeline: Ns,
 }
 
 /// Measures a scenario on real VMs.
@@ -149,6 +151,7 @@ pub(crate) fn run(
     mut scenario: Scenario,
     args: &KvmArgs,
     vmigrater: PathBuf,
+    timeline: Ns,
 ) -> anyhow::Result<RunResult> {
     let interrupt = Interrupt::catch().context("cannot catch signals")?;
     // What is certain now is said before anything is fetched.
@@ -169,6 +172,7 @@ pub(crate) fn run(
         .dilation
         .unwrap_or(if parts.host.is_some() { 20 } else { 1 });
     parts.lab.dilation = dilation;
+    parts.timeline = timeline * u64::from(dilation);
     dilate(&mut scenario, u64::from(dilation));
     match &parts.host {
         Some(_) => eprintln!(
@@ -327,6 +331,8 @@ fn setup(parts: &Parts, scenario: &Scenario, args: &KvmArgs, machine: &Machine) 
         append: args.guest_append.clone(),
         cpu: args.guest_cpu.clone(),
         boot: BOOT,
+        dilation: parts.lab.dilation,
+        timeline: parts.timeline,
         dir: if nested {
             "/tmp/lab".to_owned()
         } else {
@@ -390,6 +396,7 @@ fn prepare(
         host,
         programs,
         guests,
+        timeline: Ns::ZERO,
     })
 }
 

@@ -17,6 +17,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use units::Ns;
 
+use crate::run::in_guest::Recording;
+
 /// What the host is to set up, its first line.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Setup {
@@ -44,6 +46,10 @@ pub(crate) struct Setup {
     pub(crate) boot: Ns,
     /// A directory for sockets and logs on the host.
     pub(crate) dir: String,
+    /// All times of the scenario have been multiplied by this.
+    pub(crate) dilation: u32,
+    /// Length of the timeline of each arm, dilated; zero: none.
+    pub(crate) timeline: Ns,
 }
 
 /// To the host.
@@ -99,8 +105,9 @@ pub(crate) enum ToGuest {
     Time,
     /// Compute on every vCPU, or not.
     Compute(bool),
-    /// Measure step so-and-so.
-    Measure(usize),
+    /// Measure step so-and-so; with a length, record what its I/O threads do, with
+    /// room for what they do at full speed in that time.
+    Measure(usize, Option<Ns>),
     /// Run a command.
     Exec(Vec<String>),
 }
@@ -135,6 +142,8 @@ pub(crate) struct Measured {
     pub(crate) steal_from: Vec<Stolen>,
     /// The same when it had closed.
     pub(crate) steal_to: Vec<Stolen>,
+    /// What its I/O threads did, guest clock.
+    pub(crate) recording: Option<Recording>,
 }
 
 /// Steal time of one vCPU as the guest's kernel shows it, and when it was read.

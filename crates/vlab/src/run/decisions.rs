@@ -11,13 +11,15 @@
 
 use std::time::SystemTime;
 
+use serde::Deserialize;
+use serde::Serialize;
 use units::Ns;
 use units::Time;
 
 use crate::load::now;
 
 /// One move, carried out.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Decision {
     /// When it had been carried out, on `CLOCK_MONOTONIC`.
     pub(super) at: Time,

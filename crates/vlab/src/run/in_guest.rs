@@ -22,6 +22,8 @@ use super::io_load::ComputeLoad;
 use super::io_load::DataFiles;
 use super::io_load::IoLoad;
 use super::phase::warmup;
+use super::record::Recorder;
+pub(crate) use super::record::Recording;
 use super::schedule;
 use super::schedule::Step;
 use crate::load::Window;
@@ -37,6 +39,8 @@ pub(crate) struct Outline {
     pub(crate) vms_per_pcpu: u32,
     /// Warm-up and window.
     pub(crate) length: Ns,
+    /// Is its timeline worth keeping: the first round of an arm, under sharing?
+    pub(crate) detail: bool,
 }
 
 /// How many steps a scenario has.
@@ -59,6 +63,7 @@ pub(crate) fn outline(scenario: &Scenario, number: usize) -> anyhow::Result<Outl
     Ok(Outline {
         vms_per_pcpu: step.vms_per_pcpu,
         length: warmup(scenario, step.vms_per_pcpu) + scenario.measure.window,
+        detail: step.arm.is_some() && step.round == 0 && step.vms_per_pcpu > 1,
     })
 }
 
@@ -105,12 +110,14 @@ impl InGuest {
     }
 
     /// Measures a step. `edge` is called when the window opens and when it has
-    /// closed. The host's part of the result is empty.
+    /// closed. The host's part of the result is empty. With `room` what the I/O
+    /// threads do is recorded, at full speed for as long as that.
     pub(crate) fn measure(
         &mut self,
         number: usize,
+        room: Option<Ns>,
         mut edge: impl FnMut() -> anyhow::Result<()>,
-    ) -> anyhow::Result<(Phase, Window)> {
+    ) -> anyhow::Result<(Phase, Window, Option<Recording>)> {
         let scenario = self.scenario.clone();
         let steps = schedule::steps(&scenario);
         let step = steps.get(number).context("there is no such step")?;
@@ -124,16 +131,27 @@ impl InGuest {
             None => IoLoad::Idle,
         };
         let masks = masks(io.tids());
-        let mut running = self.start(step, &io)?;
+        let recorder = room
+            .filter(|_| !io.tids().is_empty())
+            .map(|room| Recorder::load(io.tids(), room))
+            .transpose()?;
+        let mut running = self.start(step, &io, recorder.is_some())?;
         self.interrupt.sleep(warmup(&scenario, step.vms_per_pcpu))?;
         running.window_opens()?;
         edge()?;
+        if let Some(recorder) = &recorder {
+            recorder.start();
+        }
         let from = now();
         io.window_opens(from)?;
         self.interrupt.sleep_until(from + scenario.measure.window)?;
         let window = Window { from, to: now() };
+        let recorder = recorder.map(Recorder::stop);
         edge()?;
         let daemon = running.window_closed(window.to)?;
+        let decisions = running.decisions();
+        // A log that was too small says nothing: then there is no timeline.
+        let recording = recorder.and_then(|recorder| recorder.read(decisions).ok());
         running.end(&self.interrupt)?;
         let after = masks_of(&masks);
         anyhow::ensure!(
@@ -161,10 +179,10 @@ impl InGuest {
             io_time: None,
             timeline: None,
         };
-        Ok((phase, window))
+        Ok((phase, window, recording))
     }
 
-    fn start(&self, step: &Step<'_>, io: &IoLoad) -> anyhow::Result<Running> {
+    fn start(&self, step: &Step<'_>, io: &IoLoad, decisions: bool) -> anyhow::Result<Running> {
         let Some(arm) = step.arm else {
             if step.fifo {
                 set_priorities(&ArmKind::Fifo, io.tids())?;
@@ -175,7 +193,7 @@ impl InGuest {
         let setting = Setting {
             vmigrater: &self.vmigrater,
             scratch: self.scratch.path(),
-            decisions: false,
+            decisions,
         };
         // The steal page is the real one: nothing stands in for it.
         Running::start(arm, io.tids(), None, setting, &self.interrupt)

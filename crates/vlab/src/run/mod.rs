@@ -274,7 +274,12 @@ fn check_json(args: &RunArgs) -> anyhow::Result<()> {
 fn on_kvm(scenario: Scenario, args: &RunArgs) -> anyhow::Result<String> {
     let vmigrater = narrow::vmigrater(args, &scenario)?;
     check_json(args)?;
-    let result = crate::kvm::run(scenario, &args.kvm, vmigrater)?;
+    let timeline = if args.no_record {
+        Ns::ZERO
+    } else {
+        args.timeline
+    };
+    let result = crate::kvm::run(scenario, &args.kvm, vmigrater, timeline)?;
     if let Some(json) = &args.json {
         result.save(json)?;
     }

@@ -182,7 +182,10 @@ impl Bench<'_> {
         )?;
         let recorded = recorder.map(|recorder| {
             let log = freezer.as_ref().map_or(Vec::new(), Freezer::log);
-            recorder.read(&log, window, &self.cpus, detail, &decisions)
+            let gaps = record::gaps_of(&log, &self.cpus);
+            recorder
+                .read(decisions)
+                .map(|recording| recording.join(&gaps, window, &self.cpus, detail))
         });
         drop(freezer);
         steps.done("read logs");

@@ -17,10 +17,13 @@ use experiment::result::VcpuTrack;
 use freezer::tasks::RecordError;
 use freezer::tasks::TaskRecorder;
 use freezer::tasks::What;
+use serde::Deserialize;
+use serde::Serialize;
 use units::CpuSet;
 use units::Ns;
 use units::Tid;
 use units::Time;
+use units::VcpuId;
 
 use super::decisions::Decision;
 use crate::load::Window;
@@ -60,11 +63,27 @@ pub(super) struct Recorder {
 #[derive(Debug)]
 pub(super) struct Stopped(Recorder);
 
-/// What was recorded.
+/// What was seen of a window, before it is joined with the log of the host: on real
+/// VMs that is another machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Recording {
+    threads: Vec<Thread>,
+    decisions: Vec<Decision>,
+}
+
+/// What one thread did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Thread {
+    tid: u32,
+    name: String,
+    events: Vec<decompose::TaskEvent>,
+}
+
+/// What comes out.
 #[derive(Debug)]
-pub(super) struct Recorded {
-    pub(super) io_time: IoTime,
-    pub(super) timeline: Option<Timeline>,
+pub(crate) struct Recorded {
+    pub(crate) io_time: IoTime,
+    pub(crate) timeline: Option<Timeline>,
 }
 
 /// Nothing is concluded from a log with holes.
@@ -103,31 +122,48 @@ impl Recorder {
 }
 
 impl Stopped {
-    /// Joins it with the log of the host.
-    pub(super) fn read(
-        &self,
-        log: &[freezer::Event],
-        window: Window,
-        cpus: &CpuSet,
-        detail: Option<Ns>,
-        decisions: &[Decision],
-    ) -> Result<Recorded, LogFull> {
+    /// What has been seen.
+    pub(super) fn read(&self, decisions: Vec<Decision>) -> Result<Recording, LogFull> {
         if self.0.bpf.dropped() > 0 {
             return Err(LogFull);
         }
-        let gaps = gaps_of(log, cpus);
         let mut events = self.0.bpf.events();
+        let threads = self.0.tasks.iter().map(|(tid, name)| Thread {
+            tid: *tid,
+            name: name.clone(),
+            events: events
+                .remove(&Tid(*tid))
+                .unwrap_or_default()
+                .into_iter()
+                .map(event)
+                .collect(),
+        });
+        Ok(Recording {
+            threads: threads.collect(),
+            decisions,
+        })
+    }
+}
+
+impl Recording {
+    /// Joins it with the log of the host; all on one clock.
+    pub(crate) fn join(
+        &self,
+        gaps: &Gaps,
+        window: Window,
+        cpus: &CpuSet,
+        detail: Option<Ns>,
+    ) -> Recorded {
         let threads: Vec<Vec<decompose::TaskEvent>> = self
-            .0
-            .tasks
+            .threads
             .iter()
-            .map(|(tid, _)| events.remove(&Tid(*tid)).unwrap_or_default())
-            .map(|events| events.into_iter().map(event).collect())
+            .map(|thread| thread.events.clone())
             .collect();
-        let spells = decompose::spells(&threads, &gaps, window.from, window.to);
+        let spells = decompose::spells(&threads, gaps, window.from, window.to);
         let timeline = detail.map(|length| {
             let length = length.min(window.length());
             let clip = |at: Time| at.since(window.from).min(length);
+            let gaps_of = |cpu: VcpuId| gaps.0.get(cpu.index()).map_or(&[][..], Vec::as_slice);
             Timeline {
                 from: Ns::ZERO,
                 length,
@@ -135,7 +171,7 @@ impl Stopped {
                     .iter()
                     .map(|cpu| VcpuTrack {
                         id: cpu.0,
-                        gaps: gaps.0[cpu.index()]
+                        gaps: gaps_of(cpu)
                             .iter()
                             .map(|(from, to)| (clip(*from), clip(*to)))
                             .filter(|(from, to)| from < to)
@@ -143,19 +179,19 @@ impl Stopped {
                     })
                     .collect(),
                 tasks: self
-                    .0
-                    .tasks
+                    .threads
                     .iter()
                     .zip(&spells)
-                    .filter_map(|((tid, name), spells)| {
+                    .filter_map(|(thread, spells)| {
                         Some(TaskTrack {
-                            tid: *tid,
-                            name: name.clone(),
+                            tid: thread.tid,
+                            name: thread.name.clone(),
                             spells: decompose::part(spells.as_ref()?, Ns::ZERO, length),
                         })
                     })
                     .collect(),
-                moves: decisions
+                moves: self
+                    .decisions
                     .iter()
                     .filter(|d| window.contains(d.at) && d.at < window.from + length)
                     .map(|d| MoveMark {
@@ -168,10 +204,10 @@ impl Stopped {
                     .collect(),
             }
         });
-        Ok(Recorded {
+        Recorded {
             io_time: decompose::sum(spells.iter().flatten()),
             timeline,
-        })
+        }
     }
 }
 
@@ -190,8 +226,8 @@ fn event(event: freezer::tasks::TaskEvent) -> decompose::TaskEvent {
     }
 }
 
-/// The host's log by CPU number, in the order of time.
-fn gaps_of(log: &[freezer::Event], cpus: &CpuSet) -> Gaps {
+/// The freezer's log by CPU number, in the order of time.
+pub(super) fn gaps_of(log: &[freezer::Event], cpus: &CpuSet) -> Gaps {
     let last = cpus.iter().map(|cpu| cpu.index()).max().unwrap_or(0);
     let mut gaps = vec![Vec::new(); last + 1];
     for event in log {

@@ -130,5 +130,5 @@ the kernel allows with `CAP_SYS_ADMIN` only.
 | error | the daemon will exit, or what the user asked for failed |
 | warn | check this before trusting the results |
 | info | a rare change of state |
-| debug | what led to a decision, and everything that libbpf says |
+| debug | what led to a decision, and what libbpf warns of |
 ";

@@ -41,6 +41,11 @@ impl Clock {
     pub(super) fn to_host(self, guest: u64) -> Time {
         Time(u64::try_from(i128::from(guest) + self.offset).unwrap_or(0))
     }
+
+    /// The host's instant on the guest's clock.
+    pub(super) fn to_guest(self, host: Time) -> Time {
+        Time(u64::try_from(i128::from(host.0) - self.offset).unwrap_or(0))
+    }
 }
 
 /// Compares the clocks.
@@ -69,5 +74,6 @@ mod tests {
         assert_eq!(clock.error, Ns(100));
         assert_eq!(clock.to_host(100), Time(10_100));
         assert_eq!(clock.to_host(0), Time(10_000));
+        assert_eq!(clock.to_guest(Time(10_100)), Time(100));
     }
 }

@@ -10,6 +10,7 @@ mod guest;
 pub mod turns;
 mod watch;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::fs::File;
 use std::io::BufRead;
@@ -24,6 +25,7 @@ use std::time::Duration;
 use std::time::Instant;
 
 use anyhow::Context;
+use experiment::decompose::Gaps;
 use experiment::lab::LabPhase;
 use experiment::lab::Steal;
 use experiment::lab::Turns;
@@ -49,6 +51,7 @@ use super::protocol::ToGuest;
 use super::protocol::ToHost;
 use super::protocol::receive;
 use super::protocol::send;
+use crate::load::Window;
 use crate::load::now;
 use crate::run::in_guest;
 
@@ -198,7 +201,10 @@ impl Lab {
         let (under_test, others) = self.guests.split_first_mut().context("there is no guest")?;
         let clock = self.clock;
         let patience = plan.length.to_std() + PATIENCE * 3;
-        let measured = match under_test.ask(&ToGuest::Measure(step), patience)? {
+        let timeline = Some(self.setup.timeline).filter(|length| plan.detail && *length > Ns::ZERO);
+        // Nothing is faster in a dilated guest because its window is longer.
+        let room = timeline.map(|_| plan.length / u64::from(self.setup.dilation));
+        let measured = match under_test.ask(&ToGuest::Measure(step, room), patience)? {
             FromGuest::Measured(measured) => *measured,
             other => anyhow::bail!("the guest under test says {other:?}"),
         };
@@ -228,6 +234,15 @@ impl Lab {
             phase.host = turns::host(&events, vm, window);
             lab.turns = self.turns(&events, window);
             lab.steal = steal(&events, vm, &measured, span);
+            if let Some(recording) = &measured.recording {
+                let guest = Window {
+                    from: Time(measured.from),
+                    to: Time(measured.to),
+                };
+                let gaps = gaps(turns::gaps(&events, vm, window), clock);
+                let recorded = recording.join(&gaps, guest, &self.cpus, timeline);
+                (phase.io_time, phase.timeline) = (Some(recorded.io_time), recorded.timeline);
+            }
         } else {
             phase.host = Host {
                 on_share: self.cpus.iter().map(|_| 1.0).collect(),
@@ -266,6 +281,17 @@ fn disk_mib(setup: &Setup) -> u32 {
 
 fn possible_cpus() -> u32 {
     scx_vcpu::run::possible_cpus().unwrap_or(1)
+}
+
+/// When each vCPU waited, on the guest's clock.
+fn gaps(waited: BTreeMap<u16, Vec<(Time, Time)>>, clock: Clock) -> Gaps {
+    let last = waited.keys().last().copied().unwrap_or(0);
+    let mut gaps = vec![Vec::new(); usize::from(last) + 1];
+    for (vcpu, list) in waited {
+        let on_guest = |(from, to)| (clock.to_guest(from), clock.to_guest(to));
+        gaps[usize::from(vcpu)] = list.into_iter().map(on_guest).collect();
+    }
+    Gaps(gaps)
 }
 
 /// Both sides of each vCPU's stolen time, each over the interval between the

@@ -100,6 +100,14 @@ pub(super) fn waited(events: &[Event], vm: u32, window: Span) -> BTreeMap<u16, N
         .collect()
 }
 
+/// When each vCPU of a VM was kept waiting for a pCPU, by its number.
+pub(super) fn gaps(events: &[Event], vm: u32, window: Span) -> BTreeMap<u16, Vec<(Time, Time)>> {
+    states(events, vm, window)
+        .into_iter()
+        .map(|(vcpu, (_, waits))| (vcpu, waits.0))
+        .collect()
+}
+
 /// When the vCPUs of a VM were on or asleep by their own choice, that is: not
 /// kept waiting. That is what `on` means for the other backends too.
 pub(super) fn host(events: &[Event], vm: u32, window: Span) -> Host {
@@ -253,6 +261,8 @@ mod tests {
         assert_eq!((turns.p05, turns.p95), (Ns(30), Ns(30)));
         // 2 waited from its wake-up to its turn; 1 while the host's thread ran.
         assert_eq!(waited(&events, 2, WINDOW)[&0], Ns(10));
+        let gaps = gaps(&events, 1, WINDOW);
+        assert_eq!(gaps[&0], [(Time(40), Time(45)), (Time(100), Time(1000))]);
         assert_eq!(waited(&events, 1, WINDOW)[&0], Ns(5 + 900));
     }
 
