@@ -72,6 +72,7 @@ fn agree(a: Ns, b: Ns, percent: u64, slack: Ns) -> bool {
 }
 
 #[test]
+#[ignore = "an emulated host loses half of its labs, see docs/lab.md"]
 fn root_vm_nested_guests_get_their_slices_and_see_what_was_stolen() {
     let dir = tempfile::tempdir().unwrap();
     let tmp = dir.path().join("tmp");
