@@ -133,8 +133,7 @@ impl InGuest {
         let masks = masks(io.tids());
         let recorder = room
             .filter(|_| !io.tids().is_empty())
-            .map(|room| Recorder::load(io.tids(), room))
-            .transpose()?;
+            .and_then(|room| or_none(Recorder::load(io.tids(), room)));
         let mut running = self.start(step, &io, recorder.is_some())?;
         self.interrupt.sleep(warmup(&scenario, step.vms_per_pcpu))?;
         running.window_opens()?;
@@ -150,8 +149,7 @@ impl InGuest {
         edge()?;
         let daemon = running.window_closed(window.to)?;
         let decisions = running.decisions();
-        // A log that was too small says nothing: then there is no timeline.
-        let recording = recorder.and_then(|recorder| recorder.read(decisions).ok());
+        let recording = recorder.and_then(|recorder| or_none(recorder.read(decisions)));
         running.end(&self.interrupt)?;
         let after = masks_of(&masks);
         anyhow::ensure!(
@@ -197,6 +195,19 @@ impl InGuest {
         };
         // The steal page is the real one: nothing stands in for it.
         Running::start(arm, io.tids(), None, setting, &self.interrupt)
+    }
+}
+
+/// A phase without a record is a phase all the same, as under the freezer. Why there is
+/// none goes to the guest's console.
+fn or_none<T, E: std::error::Error + Send + Sync + 'static>(result: Result<T, E>) -> Option<T> {
+    match result {
+        Ok(value) => Some(value),
+        Err(error) => {
+            let error = anyhow::Error::from(error);
+            tracing::warn!("no time of I/O threads and no timeline: {error:#}");
+            None
+        }
     }
 }
 
