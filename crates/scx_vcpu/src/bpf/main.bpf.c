@@ -150,13 +150,12 @@ void BPF_PROG(vcpu_dispatch, s32 cpu, struct task_struct *prev)
 	/* Nobody waits who comes before it: the one that ran has a further turn, and goes
 	 * on without vcpu_running. */
 	pcpu = pcpu_of(cpu);
-	if (v)
-		turn_ns = within_cap(v, turn_ns);
-	scx_bpf_task_set_slice___k(prev, turn_ns);
-	if (v && pcpu) {
-		v->turn_ns = turn_ns;
-		end_turn_at(cpu, pcpu, bpf_ktime_get_ns() + turn_ns);
+	if (!v || !pcpu) {
+		scx_bpf_task_set_slice___k(prev, turn_ns);
+		return;
 	}
+	v->turn_ns = within_cap(v, turn_ns);
+	end_turn_at(prev, cpu, pcpu, v->since_ns, v->since_ns + v->turn_ns);
 }
 
 SEC("struct_ops/vcpu_runnable")
@@ -187,10 +186,8 @@ void BPF_PROG(vcpu_running, struct task_struct *p)
 	account(v, SV_RUNS);
 	v->nr_turns++;
 	v->queued = 0;
-	if (v->cap_permille) {
+	if (v->cap_permille)
 		slice_ns = within_cap(v, slice_ns);
-		scx_bpf_task_set_slice___k(p, slice_ns);
-	}
 	adopt(v, cpu);
 	pcpu = pcpu_of(cpu);
 	if (!pcpu)
@@ -198,7 +195,7 @@ void BPF_PROG(vcpu_running, struct task_struct *p)
 	pcpu->slot = knobs->slot;
 	if (!v->held_until_ns && !v->rest_ns)
 		v->turn_ns = slice_ns;
-	end_turn_at(cpu, pcpu, v->held_until_ns ?: v->since_ns + slice_ns);
+	end_turn_at(p, cpu, pcpu, v->since_ns, v->held_until_ns ?: v->since_ns + slice_ns);
 }
 
 SEC("struct_ops/vcpu_stopping")
@@ -242,6 +239,8 @@ void BPF_PROG(vcpu_enable, struct task_struct *p)
 	struct sv_vcpu *v;
 
 	enter(p);
+	/* No rest of a turn: the kernel's default would be taken for one. */
+	scx_bpf_task_set_slice___k(p, 0);
 	v = entry_of_task(p);
 	if (v && (settings.policy == SV_CREDIT2 || settings.policy == SV_ISACS))
 		v->credit = settings.default_credit_ns;

@@ -36,12 +36,14 @@ static __always_inline u64 fixed_whole_ns(s32 cpu)
 static __always_inline void fixed_stopping(struct sv_vcpu *v, struct task_struct *p,
 					   struct sv_pcpu *pcpu, bool runnable)
 {
+	u64 rest_ns = rest_of_turn(p, pcpu);
+
 	v->held_until_ns = 0;
-	if (!runnable)
-		scx_bpf_task_set_slice___k(p, rest_of_turn(p, pcpu));
-	else if (pcpu && p->scx.slice)
+	if (runnable && pcpu && rest_ns)
 		/* A host thread comes between: the kernel keeps its place for it. */
 		v->held_until_ns = pcpu->turn_end_ns;
+	else
+		scx_bpf_task_set_slice___k(p, rest_ns);
 }
 
 /* How long `p` may run next on `cpu`. */

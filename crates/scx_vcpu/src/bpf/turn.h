@@ -5,8 +5,10 @@
  * The kernel charges slices by rq_clock_task, which leaves out what interrupts and a
  * hypervisor above us took, and looks at them in its tick only: a slice of 11 ms lasted
  * 12 to 16 ms where nothing else happened, and half as long again on a host that spends
- * much time in interrupts. The kernel's slice stays as the net below: it ends never
- * before the timer, and a turn is over then if the timer was lost.
+ * much time in interrupts. The kernel's slice is the net below: NET_NS after the timer
+ * the turn is over although the timer was lost. Not at the same instant, because the
+ * kernel may charge too much: a pCPU whose own host stalls it inside __schedule() charges
+ * the stall to the vCPU that it picks (exec_start is the clock before the stall).
  *
  * One timer per pCPU, armed for the end of some turn. A turn that ends later leaves it
  * alone; it is armed again when it finds that. So a vCPU that host threads interrupt
@@ -20,6 +22,9 @@
 
 /* A rest below this is spent in the switch itself. */
 #define MIN_REST_NS 100000ULL
+
+/* From the end of a turn to that of the kernel's slice: longer than a pCPU is stalled. */
+#define NET_NS 100000000ULL
 
 /* A timer that comes so early is not armed again. */
 #define TURN_SLACK_NS 20000ULL
@@ -74,9 +79,11 @@ static __always_inline s32 start_turn_clock(u32 cpu)
 	return error ?: bpf_timer_set_callback(&clock->timer, turn_over);
 }
 
-/* The turn of the vCPU that runs on `cpu` ends at `end_ns`. */
-static __always_inline void end_turn_at(u32 cpu, struct sv_pcpu *pcpu, u64 end_ns)
+/* The turn of `p`, which runs on `cpu` from `now_ns` on, ends at `end_ns`. */
+static __always_inline void end_turn_at(struct task_struct *p, u32 cpu, struct sv_pcpu *pcpu,
+					u64 now_ns, u64 end_ns)
 {
+	scx_bpf_task_set_slice___k(p, NET_NS + (end_ns > now_ns ? end_ns - now_ns : 0));
 	pcpu->turn_end_ns = end_ns;
 	if (!pcpu->armed_ns || pcpu->armed_ns > end_ns)
 		arm_turn(cpu, pcpu);
