@@ -10,20 +10,6 @@ mod vm;
 
 use std::path::Path;
 
-/// What every service waits for, here without anything behind it.
-const TARGET: &str = "[Unit]\nDescription=There\n";
-
-/// The guest's first process is systemd, and this is its only job.
-const JOB: &str = "\
-[Unit]
-DefaultDependencies=no
-[Service]
-Type=oneshot
-ExecStart=/init
-StandardOutput=null
-TimeoutStartSec=infinity
-";
-
 const SERVICE: &str = r#"
 show() {
 	systemctl show vmigrater.service -P "$1"
@@ -69,29 +55,15 @@ echo "restored $(mask "$reader")"
 
 #[test]
 fn root_vm_6_12_the_service_starts_restarts_and_restores() {
-    let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/systemd");
-    let dir = tempfile::tempdir().unwrap();
-    let (job, target) = (dir.path().join("job"), dir.path().join("target"));
-    std::fs::write(&job, JOB).unwrap();
-    std::fs::write(&target, TARGET).unwrap();
-    let units = "/etc/systemd/system";
+    let unit = "../../packaging/systemd/vmigrater.service";
+    let unit = Path::new(env!("CARGO_MANIFEST_DIR")).join(unit);
     let output = vm::run(
         "6.12",
         SERVICE,
         vm::Machine {
             sharing: Some(vm::SHARING),
-            programs: &["/lib/systemd/systemd", "/usr/bin/systemctl"],
-            files: &[
-                (&job, &format!("{units}/vlab.service")),
-                (&target, &format!("{units}/sysinit.target")),
-                (&target, &format!("{units}/basic.target")),
-                (&target, &format!("{units}/shutdown.target")),
-                (
-                    &packaging.join("vmigrater.service"),
-                    &format!("{units}/vmigrater.service"),
-                ),
-            ],
-            append: "rdinit=/bin/systemd systemd.unit=vlab.service systemd.show_status=0",
+            unit: Some(&unit),
+            ..vm::Machine::default()
         },
     );
     let told = &output.stdout;

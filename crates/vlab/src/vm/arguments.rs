@@ -4,12 +4,9 @@
 use std::path::Path;
 
 use super::Image;
+use super::autopsy::SPEAKING;
 use super::boot::Disk;
 use super::boot::Options;
-
-/// A kernel that hangs says where when it gets an NMI, for all vCPUs (see
-/// `autopsy`), and by itself when a vCPU schedules nothing for 20 s.
-const SPEAKING: &str = "unknown_nmi_panic panic_print=0x40 softlockup_panic=1";
 
 /// All of it for one guest whose files are in `dir`.
 pub(super) fn arguments(image: &Image, options: &Options, dir: &Path) -> Vec<String> {

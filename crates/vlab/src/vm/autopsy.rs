@@ -24,8 +24,12 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const LOOKS: u32 = 3;
 const APART: Duration = Duration::from_millis(300);
 
+/// A kernel that hangs says where when it gets an NMI, for all vCPUs, and by itself when
+/// a vCPU schedules nothing for 20 s. Part of the command line of every guest.
+pub(crate) const SPEAKING: &str = "unknown_nmi_panic panic_print=0x40 softlockup_panic=1";
+
 /// Everything that can be found out; what cannot is said so in its place.
-pub(super) fn examine(qemu: u32, socket: &Path) -> String {
+pub(crate) fn examine(qemu: u32, socket: &Path) -> String {
     let mut text = threads(qemu);
     std::thread::sleep(APART);
     let _ = write!(text, "\n{APART:?} later:\n{}", threads(qemu));

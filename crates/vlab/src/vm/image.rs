@@ -8,9 +8,7 @@
 //! them. The kernel's own built-in initramfs supplies `/dev/console`, so no
 //! device node has to be made and root is not needed.
 //!
-//! An init system can be the first process instead: put its program and a service
-//! that runs `/init` into the image, and `rdinit=` into
-//! [`Options::append`](super::Options::append).
+//! systemd can be the first process instead: [`Builder::systemd`].
 //!
 //! # Limits
 //! The guest's root file system is memory: what is put in counts against the
@@ -95,6 +93,7 @@ impl Image {
             modules: Vec::new(),
             binaries: Vec::new(),
             files: Vec::new(),
+            texts: Vec::new(),
             script: String::new(),
         }
     }
@@ -117,6 +116,7 @@ pub struct Builder {
     modules: Vec<String>,
     binaries: Vec<PathBuf>,
     files: Vec<(PathBuf, PathBuf)>,
+    texts: Vec<(PathBuf, String)>,
     script: String,
 }
 
@@ -142,6 +142,13 @@ impl Builder {
         self
     }
 
+    /// A file with this text at the absolute path `guest`.
+    #[must_use]
+    pub fn text(mut self, guest: impl Into<PathBuf>, text: impl Into<String>) -> Self {
+        self.texts.push((guest.into(), text.into()));
+        self
+    }
+
     /// What the guest runs, by `sh`, with its output going to the host.
     #[must_use]
     pub fn script(mut self, text: impl Into<String>) -> Self {
@@ -163,6 +170,11 @@ impl Builder {
         }
         for (host, guest) in &self.files {
             copy(host, &inside(&tree, guest)?)?;
+        }
+        for (guest, text) in &self.texts {
+            let path = inside(&tree, guest)?;
+            make_parent(&path)?;
+            fs::write(&path, text).map_err(io_at(&path))?;
         }
         pack(&tree, &dir.path().join("initramfs"))?;
         fs::remove_dir_all(&tree).map_err(io_at(&tree))?;

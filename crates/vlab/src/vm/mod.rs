@@ -27,6 +27,7 @@
 //! [`store`] the cache directory, [`apt`] exact packages without touching the
 //! machine's own package state, [`kernels`] which kernels and how they unpack,
 //! [`userland`] QEMU and other programs, [`modules`] which kernel modules in which order, [`image`] the initramfs,
+//! [`systemd`] as its first process,
 //! [`boot`] the QEMU process and its result, `sharing` takes vCPUs away in turn,
 //! `autopsy` finds out what a guest did that hung.
 //!
@@ -40,10 +41,11 @@ pub mod image;
 pub mod kernels;
 pub mod modules;
 pub mod store;
+pub mod systemd;
 pub mod userland;
 
 mod arguments;
-mod autopsy;
+pub(crate) mod autopsy;
 mod command;
 mod sharing;
 mod words;

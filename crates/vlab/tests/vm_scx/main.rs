@@ -36,6 +36,7 @@ use vlab::vm::Options;
 use vlab::vm::Output;
 use vlab::vm::Qemu;
 use vlab::vm::Store;
+use vlab::vm::systemd;
 
 const DEADLINE: Duration = Duration::from_secs(400);
 const TRIES: u32 = 3;
@@ -45,10 +46,8 @@ const TRIES: u32 = 3;
 struct Machine<'a> {
     /// Programs of this machine.
     programs: &'a [&'a Path],
-    /// Files of this machine and where they go.
-    files: &'a [(&'a Path, &'a str)],
-    /// More of the kernel's command line.
-    append: &'a str,
+    /// A unit of ours, under systemd.
+    unit: Option<&'a Path>,
 }
 
 /// What a script says in a VM that has the scheduler.
@@ -75,12 +74,12 @@ fn boot_with(script: &str, machine: Machine<'_>) -> Output {
     for program in machine.programs {
         image = image.binary(program);
     }
-    for (host, guest) in machine.files {
-        image = image.file(host, guest);
+    if let Some(unit) = machine.unit {
+        image = image.systemd(unit);
     }
     let image = image.build().unwrap();
     let options = Options {
-        append: machine.append.to_owned(),
+        append: machine.unit.map_or("", |_| systemd::APPEND).to_owned(),
         keep_logs: Some(store.root().join("logs")),
         ..Options::new(Qemu::debian(&store).unwrap())
     };

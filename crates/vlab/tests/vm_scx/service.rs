@@ -10,46 +10,15 @@ use super::said;
 use super::share;
 use super::vcpus;
 
-/// What every service waits for, here without anything behind it.
-const TARGET: &str = "[Unit]\nDescription=There\n";
-
-/// The VM's first process is systemd, and this is its only job.
-const JOB: &str = "\
-[Unit]
-DefaultDependencies=no
-[Service]
-Type=oneshot
-ExecStart=/init
-StandardOutput=null
-TimeoutStartSec=infinity
-";
-
 #[test]
 fn root_vm_scx_vcpu_service_starts_restarts_and_stops() {
-    let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/systemd");
-    let dir = tempfile::tempdir().unwrap();
-    let (job, target) = (dir.path().join("job"), dir.path().join("target"));
-    std::fs::write(&job, JOB).unwrap();
-    std::fs::write(&target, TARGET).unwrap();
-    let units = "/etc/systemd/system";
-    let at = |name: &str| format!("{units}/{name}");
-    let output = boot_with(
-        include_str!("service.sh"),
-        Machine {
-            programs: &[
-                Path::new("/lib/systemd/systemd"),
-                Path::new("/usr/bin/systemctl"),
-            ],
-            files: &[
-                (&job, &at("vlab.service")),
-                (&target, &at("sysinit.target")),
-                (&target, &at("basic.target")),
-                (&target, &at("shutdown.target")),
-                (&packaging.join("scx_vcpu.service"), &at("scx_vcpu.service")),
-            ],
-            append: "rdinit=/bin/systemd systemd.unit=vlab.service systemd.show_status=0",
-        },
-    );
+    let unit = "../../packaging/systemd/scx_vcpu.service";
+    let unit = Path::new(env!("CARGO_MANIFEST_DIR")).join(unit);
+    let machine = Machine {
+        unit: Some(&unit),
+        ..Machine::default()
+    };
+    let output = boot_with(include_str!("service.sh"), machine);
     eprintln!("{}", output.stdout);
     assert_eq!(number(&output, "start"), 0);
     assert_eq!(said(&output, "state"), "active");

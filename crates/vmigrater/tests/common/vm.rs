@@ -18,6 +18,7 @@ use vlab::vm::Output;
 use vlab::vm::Qemu;
 use vlab::vm::Sharing;
 use vlab::vm::Store;
+use vlab::vm::systemd;
 
 /// More than all waits of a script together: its own words are a better report
 /// than a deadline's.
@@ -73,10 +74,8 @@ pub struct Machine<'a> {
     pub sharing: Option<Sharing>,
     /// Programs of the host.
     pub programs: &'a [&'a str],
-    /// Files of the host and where they go.
-    pub files: &'a [(&'a Path, &'a str)],
-    /// More of the kernel's command line.
-    pub append: &'a str,
+    /// A unit of ours, under systemd.
+    pub unit: Option<&'a Path>,
 }
 
 /// Gaps of three ticks of these kernels (4 ms each): two are what wakes a daemon
@@ -128,8 +127,8 @@ fn try_run(series: &str, script: &str, machine: Machine<'_>) -> Result<Output, S
     for program in machine.programs {
         image = image.binary(program);
     }
-    for (host, guest) in machine.files {
-        image = image.file(host, guest);
+    if let Some(unit) = machine.unit {
+        image = image.systemd(unit);
     }
     let options = Options {
         // 1 ms a request: an I/O-bound reader by any measure, even under TCG.
@@ -137,7 +136,7 @@ fn try_run(series: &str, script: &str, machine: Machine<'_>) -> Result<Output, S
             size: 1 << 30,
             latency_ns: 1_000_000,
         }],
-        append: machine.append.to_owned(),
+        append: machine.unit.map_or("", |_| systemd::APPEND).to_owned(),
         sharing: machine.sharing,
         keep_logs: Some(store.root().join("logs")),
         ..Options::new(Qemu::debian(&store).unwrap())
