@@ -29,6 +29,8 @@ use crate::run::Interrupted;
 use crate::run::interrupt::Interrupt;
 use crate::run::interrupt::Waited;
 use crate::vm::Image;
+use crate::vm::autopsy;
+use crate::vm::autopsy::SPEAKING;
 
 /// How long the try to boot under this machine's KVM may take.
 const PROBE: Duration = Duration::from_secs(15);
@@ -36,10 +38,16 @@ const PROBE: Duration = Duration::from_secs(15);
 /// How long a host may take to say its last words.
 const LAST_WORDS: Duration = Duration::from_secs(8);
 
+/// How long one that did not may take to print the traces of its CPUs.
+const TRACES: Duration = Duration::from_secs(6);
+
 /// For the emulated host. The clock is the real machine's TSC, whose rate the
 /// kernel would otherwise measure while its CPUs are being taken away.
 const HOST_APPEND: &str = "console=ttyS0 loglevel=5 panic=-1 oops=panic mitigations=off \
     tsc=reliable nowatchdog transparent_hugepage=never";
+
+/// QEMU's socket for QMP, below the host's directory.
+const MONITOR: &str = "monitor";
 
 /// Why this machine cannot be the host, if that can be told without a try.
 pub(super) fn why_surely_not_direct() -> Option<String> {
@@ -142,18 +150,14 @@ impl Machine {
         memory_mib: u32,
         cpu: &str,
         append: &str,
+        accel: &str,
     ) -> anyhow::Result<Self> {
         let dir = scratch()?;
-        let append = format!("{HOST_APPEND} tsc_early_khz={} {append}", tsc_khz());
-        let mut arguments = arguments(
-            "tcg,thread=multi",
-            cpu,
-            image,
-            dir.path(),
-            cpus,
-            memory_mib,
-            &append,
+        let append = format!(
+            "{HOST_APPEND} {SPEAKING} tsc_early_khz={} {append}",
+            tsc_khz()
         );
+        let mut arguments = arguments(accel, cpu, image, dir.path(), cpus, memory_mib, &append);
         let socket = dir.path().join("host");
         arguments.extend([
             "-chardev".to_owned(),
@@ -163,6 +167,14 @@ impl Machine {
             ),
             "-device".to_owned(),
             "virtserialport,chardev=host,name=vlab.host".to_owned(),
+            "-qmp".to_owned(),
+            format!(
+                "unix:{},server=on,wait=off",
+                dir.path().join(MONITOR).display()
+            ),
+            // Threads of vCPUs have their vCPU's name.
+            "-name".to_owned(),
+            "host,debug-threads=on".to_owned(),
         ]);
         let mut process = start(qemu, &arguments, dir.path())?;
         // At once: a port that nobody holds is at its end for those inside.
@@ -218,12 +230,15 @@ impl Machine {
         }
     }
 
-    /// Keeps what a lost host said in `dir`, and ends it.
+    /// Keeps what a lost host said in `dir`, and ends it. One that says nothing any more is
+    /// asked where its CPUs are.
     pub(super) fn keep(mut self, dir: &Path) -> Option<PathBuf> {
-        let give_up = Instant::now() + LAST_WORDS;
         let _ = self.stream.get_ref().shutdown(std::net::Shutdown::Both);
-        while Instant::now() < give_up && matches!(self.process.child.try_wait(), Ok(None)) {
-            std::thread::sleep(Duration::from_millis(50));
+        let monitor = self.dir.path().join(MONITOR);
+        if !self.ends_within(LAST_WORDS) && monitor.exists() {
+            let state = autopsy::examine(self.process.child.id(), &monitor);
+            let _ = fs::write(self.dir.path().join("state"), state);
+            self.ends_within(TRACES);
         }
         let dir = dir.join(format!(
             "kvm-{}-{}",
@@ -231,10 +246,21 @@ impl Machine {
             self.process.child.id()
         ));
         fs::create_dir_all(&dir).ok()?;
-        for name in ["serial", "out", "qemu"] {
+        for name in ["serial", "out", "qemu", "state"] {
             let _ = fs::copy(self.dir.path().join(name), dir.join(name));
         }
         Some(dir)
+    }
+
+    fn ends_within(&mut self, patience: Duration) -> bool {
+        let give_up = Instant::now() + patience;
+        while matches!(self.process.child.try_wait(), Ok(None)) {
+            if Instant::now() >= give_up {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        true
     }
 }
 

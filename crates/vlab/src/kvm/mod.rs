@@ -77,7 +77,7 @@ const MAX_NESTED: u32 = 4;
 const BOOT: Ns = Ns::from_secs(300);
 
 /// Added to the length of a step: loads start and end, guests answer.
-const STEP_GRACE: Ns = Ns::from_secs(180);
+const STEP_GRACE: Ns = Ns::from_secs(240);
 
 /// Labs that may be lost before the run gives up.
 const MAX_LOST: usize = 5;
@@ -101,6 +101,14 @@ pub struct KvmArgs {
     /// `-cpu` of the emulated host.
     #[arg(long, value_name = "MODEL", default_value = "max", hide = true)]
     pub host_cpu: String,
+    /// `-accel` of the emulated host.
+    #[arg(
+        long,
+        value_name = "ACCEL",
+        default_value = "tcg,thread=multi",
+        hide = true
+    )]
+    pub host_accel: String,
     /// `-cpu` of the guests.
     #[arg(long, value_name = "MODEL", default_value = "host", hide = true)]
     pub guest_cpu: String,
@@ -294,6 +302,7 @@ fn boot(parts: &Parts, scenario: &Scenario, args: &KvmArgs) -> anyhow::Result<Ma
             HOST_MIB + parts.guests * GUEST_MIB,
             &args.host_cpu,
             &args.host_append,
+            &args.host_accel,
         ),
         None => Machine::direct(&parts.programs.vlab),
     }

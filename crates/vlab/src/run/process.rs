@@ -30,8 +30,9 @@ use super::interrupt::Interrupt;
 use super::interrupt::Waited;
 use crate::load::now;
 
-/// How long a child may take to end after it was asked to.
-const PATIENCE: Ns = Ns::from_secs(10);
+/// How long a child may take to end after it was asked to. In a guest of an emulated host
+/// 10 s were too few for the daemon, which waits for the kernel to detach its programs.
+const PATIENCE: Ns = Ns::from_secs(60);
 
 /// A child with its process group.
 #[derive(Debug)]
