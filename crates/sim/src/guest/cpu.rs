@@ -47,11 +47,21 @@ pub(crate) struct Cpu {
     pub(crate) current: Option<TaskId>,
     /// Runnable tasks that wait.
     pub(crate) queue: Vec<TaskId>,
+    /// Least virtual run time here; under EEVDF the average when it was last
+    /// written down.
     pub(crate) min_vruntime: u64,
+    /// EEVDF: who sleeps and still counts here, because it is ahead
+    /// (`DELAY_DEQUEUE`).
+    pub(crate) delayed: Vec<TaskId>,
+    /// EEVDF: up to this virtual run time nobody of the same slice takes the
+    /// current task's place (`RUN_TO_PARITY`).
+    pub(crate) protected: u64,
     /// Accounted up to here.
     pub(crate) from: Time,
     /// Kernel work that goes before the current task's step.
     pub(crate) overhead: Ns,
+    /// Of that, what no task of the simulation is charged for (EEVDF only).
+    pub(crate) foreign: Ns,
     /// Interrupts that wait for the vCPU.
     pub(crate) pending: VecDeque<Irq>,
     /// Makes work events that are out of date void.
@@ -77,8 +87,11 @@ impl Cpu {
             current: None,
             queue: Vec::new(),
             min_vruntime: 0,
+            delayed: Vec::new(),
+            protected: 0,
             from: Time::ZERO,
             overhead: Ns::ZERO,
+            foreign: Ns::ZERO,
             pending: VecDeque::new(),
             epoch: 0,
             resched: false,

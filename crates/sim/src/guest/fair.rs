@@ -32,6 +32,8 @@ impl Guest {
         };
         let done = (elapsed - kernel).scaled(u64::from(c.speed), 1000);
         c.work += kernel + done;
+        let foreign = kernel.min(c.foreign);
+        c.foreign = c.foreign - foreign;
         let task = &mut self.tasks[current.index()];
         match &mut task.doing {
             super::Doing::Computing(left) | super::Doing::Spinning(left) => *left = *left - done,
@@ -41,7 +43,7 @@ impl Guest {
         if !task.in_flight.is_empty() {
             task.io_on_cpu += elapsed;
         }
-        self.charge(cpu, current, elapsed);
+        self.charge(cpu, current, elapsed - foreign);
     }
 
     /// Charges a task's virtual run time.
@@ -49,7 +51,9 @@ impl Guest {
         let t = &mut self.tasks[task.index()];
         t.slice_ran += ran;
         t.vruntime += ran.scaled(1024, u64::from(t.weight())).as_ns();
-        self.update_min(cpu);
+        if self.kernel.eevdf.is_none() {
+            self.update_min(cpu);
+        }
     }
 
     fn update_min(&mut self, cpu: usize) {
@@ -67,6 +71,9 @@ impl Guest {
 
     /// The queued task that should run next.
     pub(crate) fn first_queued(&self, cpu: usize) -> Option<usize> {
+        if self.kernel.eevdf.is_some() {
+            return self.first_eligible(cpu);
+        }
         let queue = &self.cpus[cpu].queue;
         let free = |n: &usize| !self.is_held(cpu, queue[*n]);
         (0..queue.len()).filter(free).min_by_key(|n| {
@@ -76,7 +83,7 @@ impl Guest {
     }
 
     /// Should `task`, just queued on `cpu`, run instead of the current one?
-    pub(crate) fn preempts(&self, cpu: usize, task: TaskId) -> bool {
+    pub(crate) fn preempts(&mut self, cpu: usize, task: TaskId) -> bool {
         let Some(current) = self.cpus[cpu].current else {
             return true;
         };
@@ -85,6 +92,9 @@ impl Guest {
             (_, Class::Fifo) => false,
             (Class::Fifo, _) => true,
             (Class::Fair(_), Class::Fair(_)) => {
+                if self.kernel.eevdf.is_some() {
+                    return self.is_due_before(cpu, task, current);
+                }
                 match new.lever {
                     Some(Lever::Fifo) => return true,
                     // A short slice is served as soon as the task is not ahead.
@@ -110,6 +120,11 @@ impl Guest {
         let Class::Fair(own) = current.class else {
             return None;
         };
+        if self.kernel.eevdf.is_some() {
+            let alone = c.queue.is_empty() && c.delayed.is_empty();
+            let left = Ns(c.protected.saturating_sub(current.vruntime));
+            return (!alone).then(|| left.scaled(u64::from(own), 1024));
+        }
         if c.queue.is_empty() {
             return None;
         }
@@ -129,6 +144,10 @@ impl Guest {
 
     /// Places a woken or new task among those of a vCPU.
     pub(crate) fn place(&mut self, cpu: usize, task: TaskId) {
+        if self.kernel.eevdf.is_some() {
+            self.place_by_lag(cpu, task);
+            return;
+        }
         let floor = self.cpus[cpu]
             .min_vruntime
             .saturating_sub(self.kernel.sleeper_credit.as_ns());
@@ -136,8 +155,13 @@ impl Guest {
         t.vruntime = t.vruntime.max(floor);
     }
 
-    /// Carries a task's lead or lag from one queue's virtual time to another's.
-    pub(crate) fn carry(&mut self, task: TaskId, from: usize, to: usize) {
+    /// Carries a task's lead or lag from one queue's virtual time to another's; it
+    /// is in neither.
+    pub(crate) fn carry(&mut self, task: TaskId, from: usize, to: usize, queued: bool) {
+        if self.kernel.eevdf.is_some() {
+            self.carry_lag(task, from, to, queued);
+            return;
+        }
         let (base, target) = (self.cpus[from].min_vruntime, self.cpus[to].min_vruntime);
         let t = &mut self.tasks[task.index()];
         t.vruntime = (t.vruntime + target).saturating_sub(base);

@@ -32,6 +32,9 @@ impl Guest {
     pub(crate) fn handle_pending(&mut self, cpu: usize, world: &mut World<'_>) {
         let now = world.agenda.now();
         self.account(cpu, now);
+        if !self.cpus[cpu].pending.is_empty() {
+            self.look_at_current(cpu);
+        }
         while let Some(irq) = self.cpus[cpu].pending.pop_front() {
             let cost = self.kernel.interrupt;
             self.cpus[cpu].overhead += cost;

@@ -10,12 +10,13 @@
 //!
 //! # Layout
 //! `settings` what a kernel is like; `task`, `cpu` the state; `run` a vCPU's flow
-//! from step to step; `fair` who runs next; `wake` where a woken task goes, and
+//! from step to step; `fair`, `eevdf` who runs next; `wake` where a woken task goes, and
 //! balancing; `interrupt` what arrives from outside; `sync` barriers and locks;
 //! `migrater` the daemon; `balloon` xBalloon.
 
 mod balloon;
 mod cpu;
+mod eevdf;
 mod fair;
 mod interrupt;
 mod migrater;
@@ -163,7 +164,13 @@ impl Guest {
             program: new.program,
             random: Random::child(self.seed, Stream::Program, self.vm.0, id.0),
             doing: Doing::Ready,
-            vruntime: 0,
+            vruntime: if self.kernel.eevdf.is_some() {
+                eevdf::ORIGIN
+            } else {
+                0
+            },
+            deadline: eevdf::ORIGIN,
+            lag: 0,
             in_transit: false,
             slice_ran: Ns::ZERO,
             ran_on: new.vcpu,

@@ -35,6 +35,7 @@ impl Guest {
                 // The kernel's clock ran on: the gap looks like run time.
                 let gap = now.since(self.cpus[cpu].turned);
                 self.charge(cpu, current, gap);
+                self.look_at_current(cpu);
             }
         }
         let c = &mut self.cpus[cpu];
@@ -45,6 +46,9 @@ impl Guest {
         c.from = now;
         c.speed = speed;
         let was_idle = std::mem::replace(&mut c.idle, false);
+        if !was_idle {
+            self.add_foreign(cpu, self.kernel.catch_up);
+        }
         self.daemon_entered(cpu, out, was_idle, world);
         self.balloon_entered(cpu, !was_idle, world);
         self.handle_pending(cpu, world);
@@ -98,7 +102,12 @@ impl Guest {
         }
         let now = world.agenda.now();
         self.account(cpu, now);
-        if self.slice_left(cpu) == Some(Ns::ZERO) {
+        if self.kernel.eevdf.is_some() {
+            let tick = self.kernel.tick.as_ns();
+            if tick == 0 || now.as_ns().is_multiple_of(tick) {
+                self.look_at_current(cpu);
+            }
+        } else if self.slice_left(cpu) == Some(Ns::ZERO) {
             self.cpus[cpu].resched = true;
         }
         if self.kernel.balance_period > Ns::ZERO && now >= self.cpus[cpu].balance_at {
@@ -113,6 +122,12 @@ impl Guest {
         let now = world.agenda.now();
         for _ in 0..MAX_STEPS {
             if self.cpus[cpu].resched {
+                let c = &self.cpus[cpu];
+                if self.kernel.eevdf.is_some() && c.current.is_some() && c.overhead > Ns::ZERO {
+                    // The interrupt is at work, at the cost of whom it came upon.
+                    self.arm(cpu, world);
+                    return;
+                }
                 self.cpus[cpu].resched = false;
                 self.put_back(cpu, now);
             }
@@ -158,7 +173,8 @@ impl Guest {
         c.epoch += 1;
         let (epoch, host) = (c.epoch, c.host);
         let c = &self.cpus[cpu];
-        if c.current.is_none() && c.overhead > Ns::ZERO {
+        let interrupted = c.current.is_none() || (c.resched && self.kernel.eevdf.is_some());
+        if interrupted && c.overhead > Ns::ZERO {
             let at = now + c.overhead;
             world.agenda.at(at, Event::Work { vcpu: host, epoch });
             return;
@@ -188,11 +204,14 @@ impl Guest {
         let Some(next) = self.first_queued(cpu) else {
             return;
         };
+        if self.kernel.eevdf.is_some() && !self.makes_way(cpu, current, next) {
+            return;
+        }
         let next = &self.tasks[self.cpus[cpu].queue[next].index()];
         let (fifo, vruntime) = (matches!(next.class, super::Class::Fifo), next.vruntime);
         let task = &mut self.tasks[current.index()];
         task.slice_ran = Ns::ZERO;
-        if !fifo && vruntime >= task.vruntime {
+        if !fifo && self.kernel.eevdf.is_none() && vruntime >= task.vruntime {
             return;
         }
         self.set_state(current, now, TaskState::Queued);
@@ -208,7 +227,10 @@ impl Guest {
             if self.cpus[cpu].queue.is_empty() {
                 self.pull_work(cpu, true, now);
             }
-            let index = self.first_queued(cpu)?;
+            let Some(index) = self.first_queued(cpu) else {
+                self.release_all(cpu);
+                return None;
+            };
             let task = self.cpus[cpu].queue.remove(index);
             if self.is_delayed(cpu, task, world) {
                 continue;
@@ -228,6 +250,9 @@ impl Guest {
             let c = &mut self.cpus[cpu];
             c.overhead += cost;
             c.current = Some(task);
+            if self.kernel.eevdf.is_some() {
+                self.protect(cpu, task);
+            }
             return Some(task);
         }
     }
@@ -260,6 +285,9 @@ impl Guest {
     /// The current task stops until something wakes it.
     fn block(&mut self, cpu: usize, task: TaskId, state: TaskState, now: Time) {
         debug_assert_eq!(self.cpus[cpu].current, Some(task));
+        if self.kernel.eevdf.is_some() {
+            self.leave_queue(cpu, task, state);
+        }
         self.set_state(task, now, state);
         self.cpus[cpu].current = None;
         self.loads[cpu] -= 1;

@@ -20,6 +20,9 @@ pub struct KernelSettings {
     pub switch: Ns,
     /// Handling an interrupt, up to the wake-up that it makes.
     pub interrupt: Ns,
+    /// What a vCPU does first when it is back: interrupts and softirqs that have
+    /// piled up.
+    pub catch_up: Ns,
     /// What a task loses when it runs on another vCPU than before (cold caches).
     pub migration: Ns,
     /// How long it is delayed then, without using the CPU: it waits for what it
@@ -30,6 +33,9 @@ pub struct KernelSettings {
     pub steal_accounted: bool,
     /// How often a vCPU looks for more work; zero: only when it has none.
     pub balance_period: Ns,
+    /// EEVDF with this slice (Linux 6.6 and later) instead of CFS: `latency`, the
+    /// granularities and `sleeper_credit` mean nothing then.
+    pub eevdf: Option<Ns>,
 }
 
 impl Default for KernelSettings {
@@ -44,10 +50,12 @@ impl Default for KernelSettings {
             tick: Ns::from_ms(4),
             switch: Ns::from_us(2),
             interrupt: Ns::from_us(2),
+            catch_up: Ns::ZERO,
             migration: Ns::from_us(20),
             migration_delay: Ns::ZERO,
             steal_accounted: true,
             balance_period: Ns::from_ms(64),
+            eevdf: None,
         }
     }
 }
@@ -64,6 +72,17 @@ impl KernelSettings {
             wakeup_granularity: Ns::from_ms(1) * factor,
             sleeper_credit: Ns::from_ms(3) * factor,
             ..Self::default()
+        }
+    }
+
+    /// EEVDF on a machine of `cpus` CPUs: 0.7 ms (`sysctl_sched_base_slice`),
+    /// scaled likewise.
+    #[must_use]
+    pub fn eevdf(cpus: u32) -> Self {
+        let factor = 1 + u64::from(cpus.clamp(1, 8).ilog2());
+        Self {
+            eevdf: Some(Ns::from_us(700) * factor),
+            ..Self::scaled(cpus)
         }
     }
 }

@@ -90,6 +90,10 @@ pub struct Task {
     pub(crate) random: Random,
     pub(crate) doing: Doing,
     pub(crate) vruntime: u64,
+    /// EEVDF: its virtual deadline.
+    pub(crate) deadline: u64,
+    /// EEVDF: how far it was behind the average when it fell asleep.
+    pub(crate) lag: i64,
     /// It has just come from another vCPU and waits for what it left behind.
     pub(crate) in_transit: bool,
     /// Run time in its present slice.

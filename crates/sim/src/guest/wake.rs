@@ -23,7 +23,7 @@ impl Guest {
         self.set_state(task, now, TaskState::Queued);
         self.tasks[task.index()].awaits = Awaits::Nothing;
         if target != old {
-            self.carry(task, old, target);
+            self.carry(task, old, target, false);
             self.change_vcpu(task, target, now);
         }
         self.account(target, now);
@@ -41,6 +41,9 @@ impl Guest {
     ) {
         self.cpus[target].queue.push(task);
         self.loads[target] += 1;
+        if self.cpus[target].on {
+            self.look_at_current(target);
+        }
         let preempts = self.preempts(target, task);
         self.cpus[target].resched |= preempts;
         if target == cpu {
@@ -59,6 +62,10 @@ impl Guest {
         let t = &self.tasks[task.index()];
         let count = self.cpus.len();
         let before = t.vcpu.index();
+        // Who is still in a queue there is woken there (`ttwu_runnable`).
+        if self.cpus[before].delayed.contains(&task) && t.mask.contains(t.vcpu) {
+            return before;
+        }
         let free = |n: usize| self.loads[n] == 0 && t.mask.contains(VcpuId(n as u32));
         if free(before) {
             return before;
@@ -121,7 +128,7 @@ impl Guest {
             return;
         };
         let task = self.cpus[from].queue.remove(index);
-        self.carry(task, from, cpu);
+        self.carry(task, from, cpu, true);
         self.change_vcpu(task, cpu, now);
         self.cpus[cpu].queue.push(task);
         self.loads[from] -= 1;

@@ -187,7 +187,7 @@ fn add_load(
         sequential: false,
         submit: spec.submit.unwrap_or(platform.submit),
         process: spec.process.unwrap_or(platform.process),
-        process_spread: 200,
+        process_spread: platform.process_spread,
         write: false,
         phases: None,
     };

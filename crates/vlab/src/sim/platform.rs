@@ -21,8 +21,10 @@ pub(super) struct Platform {
     pub(super) daemon: DaemonCosts,
     /// CPU time to submit one request.
     pub(super) submit: Ns,
-    /// CPU time to take one completion.
+    /// Median CPU time to take one completion.
     pub(super) process: Ns,
+    /// Its spread: sigma of the logarithm, in thousandths.
+    pub(super) process_spread: u32,
     /// Median device time of a disk request of one block.
     pub(super) disk_latency: Ns,
     /// Its spread: sigma of the logarithm, in thousandths.
@@ -40,8 +42,9 @@ pub(super) const NAMES: &[&str] = &["bed", "paper-kvm"];
 pub(super) fn by_name(name: &str, cpus: u32) -> Option<Platform> {
     match name {
         // This project's bed: 2 CPUs, Linux 6.18, the freezer as host, which costs
-        // nothing between slices. The three costs of a request are fixed by the
-        // rates without sharing alone (scenarios/check-freezer.toml).
+        // nothing between slices. The costs of a request and their spread are fixed
+        // by what was measured without sharing alone: 7450 and 7523 requests/s, a
+        // 99th percentile of 151 to 171 us (scenarios/check-freezer.toml).
         "bed" => Some(Platform {
             costs: Costs {
                 vcpu_switch: Ns::ZERO,
@@ -55,11 +58,18 @@ pub(super) fn by_name(name: &str, cpus: u32) -> Option<Platform> {
             smt: Smt::default(),
             kernel: KernelSettings {
                 steal_accounted: false,
-                ..KernelSettings::scaled(cpus)
+                // From wake-up to switch 11 to 14 us (docs/performance.md, "Where
+                // the time goes"), of which `switch` is the last part.
+                interrupt: Ns::from_us(12),
+                // 138 us until a monitor runs after a gap (the same, "After a
+                // gap"), less the switch to it.
+                catch_up: Ns::from_us(125),
+                ..KernelSettings::eevdf(cpus)
             },
             daemon: DaemonCosts::default(),
-            submit: Ns::from_us(10),
-            process: Ns::from_us(16),
+            submit: Ns::from_us(6),
+            process: Ns::from_us(6),
+            process_spread: 800,
             disk_latency: Ns::from_us(45),
             disk_spread: 300,
             disk_channels: 8,
@@ -83,6 +93,7 @@ pub(super) fn by_name(name: &str, cpus: u32) -> Option<Platform> {
             },
             submit: Ns::from_us(5),
             process: Ns::from_us(5),
+            process_spread: 200,
             disk_latency: Ns::from_us(90),
             disk_spread: 300,
             disk_channels: 16,

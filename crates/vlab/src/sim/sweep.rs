@@ -313,7 +313,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let text = include_str!("../../../../scenarios/check-freezer.toml");
         let text = text
-            .replace("rounds = 5", "rounds = 1")
+            .replace("rounds = 8", "rounds = 1")
             .replace("window = \"4 s\"", "window = \"200 ms\"")
             .replace("warmup = \"1 s\"", "warmup = \"100 ms\"");
         fs::write(dir.path().join("s.toml"), &text).unwrap();

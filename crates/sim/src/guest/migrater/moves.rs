@@ -71,7 +71,7 @@ impl Guest {
         let state = self.tasks[task.index()].state;
         match state {
             TaskState::BlockedIo | TaskState::Blocked => {
-                self.carry(task, from, to.index());
+                self.carry(task, from, to.index(), false);
                 self.change_vcpu(task, to.index(), now);
             }
             TaskState::Queued | TaskState::Current => {
@@ -87,7 +87,7 @@ impl Guest {
                     }
                 }
                 self.account(to.index(), now);
-                self.carry(task, from, to.index());
+                self.carry(task, from, to.index(), true);
                 self.change_vcpu(task, to.index(), now);
                 self.tasks[task.index()].slice_ran = Ns::ZERO;
                 self.put_on(to.index(), task, cpu, world);

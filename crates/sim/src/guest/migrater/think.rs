@@ -92,7 +92,7 @@ impl Guest {
                     monitor.timeline.gap(last, now);
                 }
                 migrater.counts.cpu += costs.beat;
-                self.cpus[cpu].overhead += costs.beat;
+                self.add_foreign(cpu, costs.beat);
                 if late {
                     self.slice_over(cpu, last, now);
                 }
@@ -110,7 +110,7 @@ impl Guest {
         }
         migrater.counts.wakeups += 1;
         migrater.counts.cpu += costs.think;
-        self.cpus[cpu].overhead += costs.think;
+        self.add_foreign(cpu, costs.think);
         self.think(cpu, world);
     }
 

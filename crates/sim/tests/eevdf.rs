@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A guest under EEVDF, by figures worked by hand: one task that computes and one
+//! that needs 20 us of the CPU for each request of 100 us.
+
+mod common;
+
+use sim::device::Delay;
+use sim::device::Path;
+use sim::engine::Sim;
+use sim::guest::KernelSettings;
+use sim::guest::Task;
+use sim::hypervisor::Hypervisor;
+use sim::hypervisor::Sharing;
+use sim::hypervisor::by_name;
+use sim::ids::DeviceId;
+use sim::ids::VmId;
+use sim::program::Reader;
+use sim::program::ReaderSettings;
+use sim::queue::QueueKind;
+use units::Ns;
+use units::Time;
+
+const RUN: Ns = Ns::from_us(20);
+
+fn bare(kernel: KernelSettings) -> KernelSettings {
+    KernelSettings {
+        switch: Ns::ZERO,
+        interrupt: Ns::ZERO,
+        migration: Ns::ZERO,
+        steal_accounted: false,
+        ..kernel
+    }
+}
+
+/// `spread` of the work for a request, in thousandths: without any, the phase of
+/// requests is locked to the slices of the host.
+fn reader(spread: u32) -> Reader {
+    Reader::new(ReaderSettings {
+        device: DeviceId(0),
+        depth: 1,
+        bytes: 4096,
+        start: 0,
+        span: 1 << 30,
+        sequential: true,
+        submit: Ns::ZERO,
+        process: RUN,
+        process_spread: spread,
+        write: false,
+        phases: None,
+    })
+}
+
+fn host(vms: u32) -> Box<dyn Hypervisor> {
+    let sharing = Sharing {
+        vms_per_pcpu: vms,
+        slice: Ns::from_ms(11),
+        sweep_permille: 0,
+    };
+    by_name("fixed", &sharing).expect("a policy that exists")
+}
+
+/// 4 seconds of it, after one.
+fn run(kernel: KernelSettings, vms: u32, spread: u32) -> Sim {
+    let machine = common::machine(1, 1, false);
+    let mut guests = common::guests(&machine, kernel, 1);
+    guests[0].add(common::compute(0));
+    guests[0].add(common::task("reader", 0, Box::new(reader(spread))));
+    let mut sim = common::simulation(machine, guests, host(vms), QueueKind::Heap, 1);
+    sim.add_device(Box::new(Delay::new(Ns::from_us(100), 0)), Path::Submitter);
+    sim.run_until(Time(1_000_000_000));
+    sim.open_window();
+    sim.run_until(Time(5_000_000_000));
+    sim.check().expect("books in balance");
+    sim
+}
+
+fn the_reader(sim: &Sim) -> &Task {
+    &sim.guest(VmId(0)).tasks()[1]
+}
+
+/// It asks for a sixth of the CPU, sleeping does not save for it: each time it runs
+/// it falls behind by half of that, each time it waits it catches up by half of
+/// that. So it waits as long as it runs, but rarely: behind the other's deadline,
+/// until a tick.
+#[test]
+fn sleeping_earns_nothing_and_the_waits_are_long_and_few() {
+    let sim = run(bare(KernelSettings::eevdf(2)), 1, 0);
+    let reader = the_reader(&sim);
+    let (waited, ran) = (reader.queued.as_ns() as f64, reader.on_cpu.as_ns() as f64);
+    assert!((waited / ran - 1.0).abs() < 0.05, "{waited} {ran}");
+    let latency = &reader.done.latency;
+    assert!(latency.percentile(950) < Ns::from_us(125));
+    let longest = latency.max();
+    let tick = Ns::from_ms(4);
+    assert!(longest > tick / 2 && longest < tick * 2, "{longest}");
+}
+
+/// CFS gives a sleeper credit: it never waits.
+#[test]
+fn under_cfs_the_same_reader_does_not_wait() {
+    let sim = run(bare(KernelSettings::scaled(2)), 1, 0);
+    let reader = the_reader(&sim);
+    assert!(reader.queued * 20 < reader.on_cpu, "{}", reader.queued);
+}
+
+/// The interrupt that completes a request is paid by whom it came upon, and the
+/// reader waits for it: 25 us of that are more than its 20 us, so it is never
+/// behind.
+#[test]
+fn an_interrupt_is_charged_to_whom_it_came_upon() {
+    let kernel = KernelSettings {
+        interrupt: Ns::from_us(25),
+        ..bare(KernelSettings::eevdf(2))
+    };
+    let sim = run(kernel, 1, 0);
+    let latency = &the_reader(&sim).done.latency;
+    assert!(latency.count() > 27_000, "{}", latency.count());
+    assert!(latency.percentile(999) < Ns::from_us(150));
+}
+
+/// The clock of a kernel that is told of no steal runs on: who was current is
+/// charged for the gap. The reader is in one gap of eight or so, loses most of the
+/// slice after it and is let through for a while after others, as the other task
+/// was charged.
+#[test]
+fn gaps_cost_the_reader_little_more_than_its_share() {
+    let kernel = bare(KernelSettings::eevdf(2));
+    let alone = the_reader(&run(kernel, 1, 600)).done.operations as f64;
+    let shared = the_reader(&run(kernel, 2, 600)).done.operations as f64;
+    let share = shared / alone;
+    assert!((0.42..0.54).contains(&share), "{share}");
+}
