@@ -11,13 +11,14 @@ use vlab::sim::simulate;
 
 /// How far a simulated rate may be from a measured median.
 const TOLERANCE: f64 = 0.10;
-/// With the daemon the simulator is at the bound and reality is not, the less the
-/// more VMs: a known miss, see docs/reproduction.md. It may not grow.
-const fn known_miss(vms: u32) -> f64 {
-    match vms {
-        2 => 0.15,
-        4 => 0.20,
-        _ => 0.45,
+/// With the daemon the simulator is at the bound and reality is not, on the second day
+/// the less the more VMs: a known miss, see docs/reproduction.md. It may not grow.
+fn known_miss(vms: u32, source: &str) -> f64 {
+    match (vms, source) {
+        (2, "2026-11-22") | (4, "performance.md, 2026-11-21") => 0.15,
+        (4, _) => 0.20,
+        (_, "2026-11-22") => 0.45,
+        _ => TOLERANCE,
     }
 }
 
@@ -55,7 +56,7 @@ fn the_simulator_is_within_ten_percent_of_the_freezer_but_for_known_misses() {
             error * 100.0
         );
         let tolerance = if measured.arm == "vmigrater" {
-            known_miss(measured.vms_per_pcpu)
+            known_miss(measured.vms_per_pcpu, &measured.source)
         } else {
             TOLERANCE
         };
