@@ -118,7 +118,8 @@ pub struct Report {
     pub mode: Mode,
     /// `steal-page`, `steal-map` or `heartbeat`.
     pub source: String,
-    /// Accuracy of that source as measured at start: typical error of an instant.
+    /// Accuracy of that source: typical error of an instant, as measured at the start and
+    /// with what the heartbeat's period has grown by since.
     pub source_accuracy_ns: Ns,
     /// Are the programs attached that every context switch pays for?
     pub detector_attached: bool,

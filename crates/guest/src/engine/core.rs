@@ -14,6 +14,7 @@ use units::VcpuId;
 
 use super::balloon::Balloons;
 use super::count::Counters;
+use super::heartbeat::Pulse;
 use super::preferred::Preferred;
 use super::seat::Seat;
 use super::thread::Poke;
@@ -40,8 +41,8 @@ pub(super) struct Core {
     pub(super) trials: Trials,
     /// One per vCPU: wakes its monitor without a bell.
     pub(super) pokes: Vec<Poke>,
-    /// Last heartbeat of each vCPU, for the heartbeat source.
-    pub(super) beats: Vec<AtomicU64>,
+    /// The heartbeat of each vCPU, for that source.
+    pub(super) pulses: Vec<Pulse>,
     pub(super) control_poke: Poke,
     pub(super) stop: AtomicBool,
     pub(super) failed: Mutex<Option<String>>,
@@ -85,7 +86,7 @@ impl Core {
             preferred: Preferred::new(&act::task::Roots::default().sys),
             trials: Trials::default(),
             pokes: (0..n).map(|_| Poke::new()).collect::<Result<_, _>>()?,
-            beats: (0..n).map(|_| AtomicU64::new(0)).collect(),
+            pulses: (0..n).map(|_| Pulse::default()).collect(),
             control_poke: Poke::new()?,
             stop: AtomicBool::new(false),
             failed: Mutex::new(None),

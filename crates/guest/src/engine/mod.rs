@@ -38,6 +38,7 @@ mod balloon;
 mod control;
 mod core;
 mod count;
+mod heartbeat;
 mod monitor;
 mod mover;
 mod preferred;

@@ -39,6 +39,7 @@ use units::VcpuId;
 use super::core::Core;
 use super::count::Counters;
 use super::count::Wakeup;
+use super::heartbeat::Heart;
 use super::mover::MoveOrder;
 use super::mover::Order;
 use super::mover::Outcome;
@@ -95,7 +96,7 @@ pub(super) struct Monitor {
     gaps_seen: u64,
     /// What was skipped in this slice, so that each case counts once.
     skipped: Vec<(TaskKey, Skip)>,
-    beating: bool,
+    heart: Heart,
     home: Home,
     /// Bells and orders that were lost as of the last look.
     lost: u64,
@@ -111,6 +112,7 @@ impl Monitor {
         let gaps_seen = core.sense.shared().vcpu(me).nr_gaps;
         Ok(Self {
             tracks: Tracks::new(&core, now()),
+            heart: Heart::new(&core, me),
             budget: Budget::new(&core.settings.budget),
             placement: core.settings.placement.clone(),
             due: None,
@@ -124,7 +126,6 @@ impl Monitor {
             left_in_slice: 0,
             gaps_seen,
             skipped: Vec::new(),
-            beating: false,
             home: Home::new(me),
             lost: 0,
         })
@@ -165,13 +166,13 @@ impl Monitor {
             }
             if ready & ALARM != 0 {
                 let due = self.alarm.went_off();
-                counters.woke(if self.beating {
+                counters.woke(if self.heart.is_beating() {
                     Wakeup::Heartbeat
                 } else {
                     Wakeup::Timer
                 });
-                if self.beating {
-                    self.beat(woke_at);
+                if self.heart.is_beating() {
+                    self.heart.beat(&core, woke_at);
                 } else if let Some(due) = due {
                     let lag = woke_at.since(due);
                     tracing::trace!(vcpu = %self.me, %lag, "slice timer");
@@ -230,24 +231,6 @@ impl Monitor {
 
     fn counters(&self) -> &Counters {
         &self.core.counters[self.me.index()]
-    }
-
-    /// One published heartbeat (V8): a late one means that we were away.
-    fn beat(&mut self, now: Time) {
-        let beat = &self.core.beats[self.me.index()];
-        let last = Time(beat.load(Ordering::Relaxed));
-        beat.store(now.as_ns(), Ordering::Relaxed);
-        let heartbeat = &self.core.settings.heartbeat;
-        if last == Time::ZERO || now.since(last) <= heartbeat.period + heartbeat.tolerance {
-            return;
-        }
-        // A vCPU that was idle when its timer was due slept; to be woken late is
-        // not the end of a slice.
-        let idled = self.core.sense.shared().vcpu(self.me).idle_end;
-        if idled.since(last) > Ns::ZERO && now.since(idled) < heartbeat.period {
-            return;
-        }
-        self.core.sense.shared().record_gap(self.me, last, now);
     }
 
     /// Looks at everything and does what this vCPU has to do.
@@ -310,8 +293,7 @@ impl Monitor {
 
     /// Nothing to do: nothing armed, nothing remembered.
     fn rest(&mut self) {
-        self.beating = false;
-        self.core.beats[self.me.index()].store(0, Ordering::Relaxed);
+        self.heart.stop(&self.core);
         self.alarm.set(None);
         self.core.sense.shared().set_alarm(self.me, None, None);
         self.counters().timers_armed.store(0, Ordering::Relaxed);
@@ -487,16 +469,15 @@ impl Monitor {
     /// Arms the timer for the next instant at which this vCPU has to look again,
     /// if there is one.
     fn arm(&mut self) {
-        self.beating = !self.core.sense.source().reads_steal();
-        let due = if self.beating {
-            Some(self.views.now + self.core.settings.heartbeat.period)
-        } else {
+        let due = if self.core.sense.source().reads_steal() {
             let mine = self.push_point();
             let others = self.look_point();
             let due = mine.into_iter().chain(others).min();
             let push = mine.map(|at| (at, self.longest_latency()));
             self.core.sense.shared().set_alarm(self.me, due, push);
             due
+        } else {
+            Some(self.heart.next(&self.core, self.views.now))
         };
         self.alarm.set(due);
         let armed = u64::from(self.alarm.due().is_some());

@@ -55,7 +55,7 @@ pub(super) fn report(core: &Core, last: &Mutex<LastLook>, at: Instant) -> Report
         dry_run: core.settings.dry_run,
         mode: core.mode(),
         source: core.sense.source().name().to_owned(),
-        source_accuracy_ns: core.accuracy,
+        source_accuracy_ns: super::heartbeat::accuracy(core),
         detector_attached: core.sense.is_armed(),
         timers_armed: totals.sum(|c| &c.timers_armed),
         wakeups_per_s: rate(last, at, wakeups.values().sum()),

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! From the shared memory to the views on which `policy::guest` decides.
 
-use std::sync::atomic::Ordering;
-
 use policy::guest::slice::Distribution;
 use policy::guest::slice::LastValue;
 use policy::guest::slice::SliceEstimator;
@@ -19,6 +17,7 @@ use units::Time;
 use units::VcpuId;
 
 use super::core::Core;
+use super::heartbeat::silent;
 use crate::sense::Activity;
 use crate::sense::Path;
 use crate::sense::SlotState;
@@ -252,7 +251,7 @@ fn left_at(core: &Core, timeline: &Timeline, vcpu: VcpuId, seen: Time, now: Time
     let seen = if core.sense.source().reads_steal() {
         seen
     } else {
-        Time(core.beats[vcpu.index()].load(Ordering::Relaxed))
+        core.pulses[vcpu.index()].last()
     };
     match timeline.remaining(now) {
         Some(_) => match timeline.state_running() {
@@ -263,15 +262,4 @@ fn left_at(core: &Core, timeline: &Timeline, vcpu: VcpuId, seen: Time, now: Time
         },
         None => seen,
     }
-}
-
-/// vCPUs whose heartbeat has stopped (V8), for the heartbeat source.
-fn silent(core: &Core, now: Time) -> CpuSet {
-    let limit = core.settings.heartbeat.period + core.settings.heartbeat.tolerance;
-    core.vcpus()
-        .filter(|vcpu| {
-            let beat = core.beats[vcpu.index()].load(Ordering::Relaxed);
-            beat != 0 && now.since(Time(beat)) > limit
-        })
-        .collect()
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The guest daemon's decisions, one module per question.
 //!
+//! * [`heartbeat`]: how often may a vCPU's monitor wake to see whether it was away?
 //! * [`view`]: what a decision is taken on and what comes out of it.
 //! * [`mod@slice`]: how long will a vCPU run on, and when will one be back?
 //! * [`iobound`]: which threads live on I/O?
@@ -15,6 +16,7 @@
 //! is the published system as far as its text goes.
 
 pub mod budget;
+pub mod heartbeat;
 pub mod iobound;
 pub mod placement;
 pub mod slice;

@@ -85,6 +85,9 @@ pub const SHARING: Sharing = Sharing {
     off: Duration::from_millis(12),
 };
 
+/// Of every guest.
+pub const VCPUS: u32 = 2;
+
 /// One boot for many tests: a boot and the verifier under TCG are most of the time.
 pub struct Once(OnceLock<Result<Output, String>>);
 
@@ -137,6 +140,7 @@ fn try_run(series: &str, script: &str, machine: Machine<'_>) -> Result<Output, S
             latency_ns: 1_000_000,
         }],
         append: machine.unit.map_or("", |_| systemd::APPEND).to_owned(),
+        vcpus: VCPUS,
         sharing: machine.sharing,
         keep_logs: Some(store.root().join("logs")),
         ..Options::new(Qemu::debian(&store).unwrap())

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The published heartbeat (V7, V8): where no steal page says when a vCPU was away,
+//! its monitor wakes often, and one that wakes late has been away with its vCPU.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+
+use policy::guest::heartbeat::Pace;
+use units::CpuSet;
+use units::Ns;
+use units::Time;
+use units::VcpuId;
+
+use super::core::Core;
+
+/// One vCPU's heartbeat, as the others see it.
+#[derive(Debug, Default)]
+pub(super) struct Pulse {
+    /// The last beat; zero while there is none.
+    last: AtomicU64,
+    /// From one to the next; zero before the first.
+    period: AtomicU64,
+    /// The longest time to the next that is no gap.
+    limit: AtomicU64,
+}
+
+impl Pulse {
+    pub(super) fn last(&self) -> Time {
+        Time(self.last.load(Ordering::Acquire))
+    }
+
+    fn limit(&self) -> Ns {
+        Ns(self.limit.load(Ordering::Relaxed))
+    }
+
+    fn is_silent(&self, now: Time) -> bool {
+        let last = self.last();
+        last != Time::ZERO && now.since(last) > self.limit()
+    }
+}
+
+/// vCPUs whose heartbeat has stopped (V8).
+pub(super) fn silent(core: &Core, now: Time) -> CpuSet {
+    core.vcpus()
+        .filter(|vcpu| core.pulses[vcpu.index()].is_silent(now))
+        .collect()
+}
+
+/// The typical error of an instant now: what was measured at the start, and what the
+/// slowest heartbeat has been stretched by since.
+pub(super) fn accuracy(core: &Core) -> Ns {
+    let periods = core.pulses.iter().map(|pulse| &pulse.period);
+    let slowest = periods.map(|period| Ns(period.load(Ordering::Relaxed)));
+    core.accuracy + (slowest.max().unwrap_or(Ns::ZERO) - core.settings.heartbeat.period)
+}
+
+/// What beats: part of a vCPU's monitor.
+#[derive(Debug)]
+pub(super) struct Heart {
+    me: VcpuId,
+    pace: Pace,
+    beating: bool,
+    /// What this thread had used when it last went to sleep; none outside a beat.
+    used: Option<Ns>,
+    /// Has it woken for a beat since?
+    woken: bool,
+    /// The period that was told last.
+    told: Ns,
+}
+
+impl Heart {
+    pub(super) fn new(core: &Core, me: VcpuId) -> Self {
+        let heartbeat = &core.settings.heartbeat;
+        Self {
+            me,
+            pace: Pace::new(heartbeat.period, heartbeat.tolerance),
+            beating: false,
+            used: None,
+            woken: false,
+            told: heartbeat.period,
+        }
+    }
+
+    /// Is the monitor's alarm a heartbeat?
+    pub(super) const fn is_beating(&self) -> bool {
+        self.beating
+    }
+
+    /// The alarm went off: a late beat means that we were away.
+    pub(super) fn beat(&mut self, core: &Core, now: Time) {
+        self.woken = true;
+        let pulse = &core.pulses[self.me.index()];
+        let (last, limit) = (pulse.last(), pulse.limit());
+        pulse.last.store(now.as_ns(), Ordering::Release);
+        if last == Time::ZERO || now.since(last) <= limit {
+            return;
+        }
+        // A vCPU that was idle when its timer was due slept; to be woken late is
+        // not the end of a slice.
+        let shared = core.sense.shared();
+        let idled = shared.vcpu(self.me).idle_end;
+        if idled.since(last) > Ns::ZERO && now.since(idled) < self.pace.period() {
+            return;
+        }
+        shared.record_gap(self.me, last, now);
+    }
+
+    /// When the next beat is due, asked at the end of each look. A look in between,
+    /// for a bell, does not put it off: to the others it would be missing.
+    pub(super) fn next(&mut self, core: &Core, now: Time) -> Time {
+        // The thread's own time, not the clock's: to wake and to go to sleep are most of
+        // a beat where system calls are dear, and are in no look.
+        let used = used();
+        if std::mem::take(&mut self.woken)
+            && let Some(before) = self.used
+        {
+            self.pace.beat(used - before);
+            self.tell();
+        }
+        self.used = Some(used);
+        self.beating = true;
+        let pulse = &core.pulses[self.me.index()];
+        let (period, limit) = (self.pace.period(), self.pace.limit());
+        pulse.period.store(period.as_ns(), Ordering::Relaxed);
+        pulse.limit.store(limit.as_ns(), Ordering::Relaxed);
+        let last = pulse.last();
+        let from = if last == Time::ZERO { now } else { last };
+        from + period
+    }
+
+    /// No beat is due any more.
+    pub(super) fn stop(&mut self, core: &Core) {
+        self.beating = false;
+        self.used = None;
+        core.pulses[self.me.index()]
+            .last
+            .store(0, Ordering::Release);
+    }
+
+    /// Says when beats have become dear, or cheap again: twice as seldom as last told,
+    /// or as often.
+    fn tell(&mut self) {
+        let period = self.pace.period();
+        if period >= self.told * 2 || period * 2 <= self.told {
+            self.told = period;
+            tracing::info!(vcpu = %self.me, %period, "the heartbeat's period follows what a beat costs here");
+        }
+    }
+}
+
+/// CPU time of the calling thread; with it what a host without steal clock has stolen.
+fn used() -> Ns {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    std::time::Duration::try_from(time).map_or(Ns::ZERO, Ns::from)
+}
