@@ -119,6 +119,9 @@ pub struct Pcpu {
     pub since: Time,
     /// Time spent on each activity before `since`, in the order of the enum.
     pub spent: [Ns; 5],
+    /// Of [`Activity::Running`] and [`Activity::Switching`], what was for each VM, by
+    /// [`VmId`].
+    pub for_vm: Vec<Ns>,
     /// The vCPU that had it last: going back to it is no switch.
     pub last: Option<Vcpu>,
     /// Switches from one vCPU to another.
@@ -250,6 +253,7 @@ impl Machine {
                     activity: Activity::Idle,
                     since: Time::ZERO,
                     spent: [Ns::ZERO; 5],
+                    for_vm: Vec::new(),
                     last: None,
                     switches: 0,
                     turns: 0,
@@ -296,6 +300,9 @@ impl Machine {
                 woken: false,
                 waits_in_guest: false,
             });
+        }
+        for pcpu in &mut self.pcpus {
+            pcpu.for_vm.push(Ns::ZERO);
         }
         self.vms.push(VmFacts {
             name: name.to_owned(),
@@ -357,7 +364,10 @@ impl Machine {
         match v.state {
             State::Halted => v.halted += length,
             State::Queued => v.ready += length,
-            State::Running(_) => ran = length,
+            State::Running(pcpu) => {
+                ran = length;
+                self.pcpus[pcpu.index()].for_vm[v.vm.index()] += length;
+            }
             State::Waiting(_) => {
                 ran = length;
                 v.waited_on_pcpu += length;

@@ -52,8 +52,9 @@ pub(super) struct Run {
     /// Share of the pCPUs' time that was not idle, and that was polling.
     pub(super) busy: f64,
     pub(super) polling: f64,
-    /// Of hyperthreads with odd numbers: share retaining.
+    /// Of hyperthreads with odd numbers: share retaining, and share that each VM has.
     pub(super) odd_retaining: f64,
+    pub(super) odd_for_vm: Vec<f64>,
 }
 
 impl Run {
@@ -75,6 +76,7 @@ pub(super) struct Books {
     vms: Vec<[Ns; 4]>,
     switches: u64,
     spent: Vec<[Ns; 5]>,
+    for_vm: Vec<Vec<Ns>>,
 }
 
 pub(super) fn books(sim: &Sim) -> Books {
@@ -95,6 +97,7 @@ pub(super) fn books(sim: &Sim) -> Books {
         vms: machine.vms.iter().map(|vm| of(&vm.vcpus)).collect(),
         switches: machine.pcpus.iter().map(|p| p.turns).sum(),
         spent: machine.pcpus.iter().map(|p| p.spent).collect(),
+        for_vm: machine.pcpus.iter().map(|p| p.for_vm.clone()).collect(),
     }
 }
 
@@ -107,6 +110,13 @@ pub(super) fn io_bytes(sim: &Sim) -> u64 {
 pub(super) fn run(sim: &Sim, before: &Books, window: Ns) -> Run {
     let after = books(sim);
     let seconds = window.as_secs_f64();
+    let odd = || after.for_vm.iter().zip(&before.for_vm).skip(1).step_by(2);
+    let odd_for_vm = (0..after.vms.len())
+        .map(|vm| {
+            let had: Ns = odd().map(|(a, b)| a[vm] - b[vm]).sum();
+            had.as_secs_f64() / seconds / f64::max(odd().count() as f64, 1.0)
+        })
+        .collect();
     let vms = (0..after.vms.len())
         .map(|vm| {
             let mut part = [0.0; 4];
@@ -132,6 +142,7 @@ pub(super) fn run(sim: &Sim, before: &Books, window: Ns) -> Run {
         busy: 1.0 - spent(Activity::Idle, false),
         polling: spent(Activity::Polling, false),
         odd_retaining: spent(Activity::Retaining, true),
+        odd_for_vm,
     }
 }
 
@@ -204,5 +215,8 @@ pub(super) fn mean(runs: &[Run]) -> Run {
         busy: over(|r| r.busy),
         polling: over(|r| r.polling),
         odd_retaining: over(|r| r.odd_retaining),
+        odd_for_vm: (0..vms)
+            .map(|n| runs.iter().map(|r| r.odd_for_vm[n]).sum::<f64>() * part)
+            .collect(),
     }
 }

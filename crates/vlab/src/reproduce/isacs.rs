@@ -273,6 +273,7 @@ pub(super) fn cpu(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
         Ok(of("isacs")? / of("credit2")?.max(1e-9))
     };
     let mut least: f64 = 1.0;
+    let mut least_io: f64 = f64::MAX;
     for vms in 1..=6 {
         let inside = speed(&mixed(p, vms, Load::Iperf, 7)?, 1..vms + 1)?;
         outcome.row(format!("inside {vms} mixed VMs"), inside);
@@ -288,8 +289,11 @@ pub(super) fn cpu(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
         beside.extend(vec![io_vm(p, Load::Iperf)?; vms]);
         let value = speed(&machine(p, 7, beside)?, 1..2)?;
         outcome.row(format!("beside {vms} I/O VMs"), value);
-        least = least.min(value);
+        least_io = least_io.min(value);
     }
+    // Fig 14's largest gap; the number of VMs is not stated.
+    outcome.row("beside I/O VMs, least", least_io);
+    least = least.min(least_io);
     outcome.shape("neighbours lose no more than a tenth", least > 0.9);
     Ok(outcome)
 }

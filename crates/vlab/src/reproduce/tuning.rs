@@ -28,6 +28,9 @@ pub(super) struct Tuning {
     pub(super) min_slice: Option<Ns>,
     /// Longest poll of enhanced HaltPoll.
     pub(super) poll_max: Ns,
+    /// How far behind the running vCPU one that wakes has to be under CFS (C10's
+    /// scheduling delay); `None`: Linux' 4 ms.
+    pub(super) delay: Option<Ns>,
     /// pCPUs that share a run queue of Credit2 and ISACS.
     pub(super) per_queue: u32,
     /// ISACS's first phase ends when all have used their credit, not when the one
@@ -47,6 +50,7 @@ impl Default for Tuning {
     fn default() -> Self {
         Self {
             min_slice: None,
+            delay: None,
             per_queue: 1,
             poll_max: halt::Settings::default().enhanced_max,
             isacs_all_spent: false,
@@ -65,6 +69,7 @@ pub(super) fn policy_of(mix: &Mix, name: &str) -> anyhow::Result<Box<dyn Hypervi
         "cfs" => {
             let mut settings = CfsSettings::with_slice(slice);
             settings.min_granularity = tuning.min_slice.unwrap_or(settings.min_granularity);
+            settings.wakeup_granularity = tuning.delay.unwrap_or(settings.wakeup_granularity);
             Box::new(Cfs::new(settings))
         }
         "credit2" => {

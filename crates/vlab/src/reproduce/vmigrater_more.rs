@@ -244,7 +244,34 @@ pub(super) fn fig14(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
         .any(|s| dip(*s) < 0.9 * mb(s * 4 - 4, s * 4));
     outcome.shape("a dip after a step", dips);
     outcome.shape("then back to the plateau", mb(50, 56) > 0.9 * mb(40, 44));
+    doubled(p, effort, &mut outcome)?;
     Ok(outcome)
+}
+
+/// V25: 16 clients become 32. By how much throughput falls, against the mean of the
+/// second before, and how long it takes until it is back at nine tenths of that.
+fn doubled(p: &Parameters, effort: Effort, outcome: &mut Outcome) -> anyhow::Result<()> {
+    const STEP: Ns = Ns::from_ms(100);
+    let at = effort.warmup + Ns::from_secs(2);
+    let mix = served(p, "vMigrater", &[(Ns::ZERO, 8), (at, 8)])?;
+    let effort = Effort {
+        window: Ns::from_secs(6),
+        ..effort
+    };
+    let rates = series(&mix, "cfs", effort, STEP)?;
+    let before = rates[10..20].iter().sum::<f64>() / 10.0;
+    let least = rates[20..30].iter().copied().fold(f64::MAX, f64::min);
+    outcome.row(
+        "16 to 32 clients: throughput falls by, %",
+        (1.0 - least / before.max(1.0)) * 100.0,
+    );
+    let low = |rate: &f64| *rate < 0.9 * before;
+    let back = rates[20..].iter().rposition(low).map_or(0, |n| n + 1);
+    outcome.row(
+        "16 to 32 clients: until it is back, s",
+        (STEP * back as u64).as_secs_f64(),
+    );
+    Ok(())
 }
 
 /// HDD with CFQ, two VMs with unequal CPU shares, equal I/O priority.
