@@ -44,6 +44,7 @@ bench: ## cost, latencies, micro-benchmarks and the figures of the freezer (as r
 	CARGO_TARGET_DIR=$(target) scripts/bench-cost
 	cargo bench -p freezer --bench slices --locked
 	CARGO_TARGET_DIR=$(target) scripts/check-report crates/experiment/testdata/recorded.json
+	CARGO_TARGET_DIR=$(target) scripts/check-trace crates/experiment/testdata/recorded.json
 
 install: build ## programs and systemd units below PREFIX=/usr/local
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(UNITDIR)

@@ -8,8 +8,8 @@
 //! | thread `vCPU N` | slices `on` and `off`, from the host's log |
 //! | thread `NAME TID` | what an I/O thread does; `vcpu` is an argument of each slice |
 //! | instant | a decision to move that thread, with its reason |
-//! | counter `I/O wake-ups per s` | waits for I/O that ended, in bins of 2 ms |
-//! | counter `vCPUs on` | how many were |
+//! | counter `I/O wake-ups`, series `per s` | waits for I/O that ended, in bins of 2 ms |
+//! | counter `vCPUs`, series `on` | how many were |
 //!
 //! Every recorded part begins at 0, so that arms stand above each other.
 
@@ -26,6 +26,10 @@ use crate::result::Timeline;
 
 #[cfg(test)]
 mod tests;
+
+/// The first process. A track whose number is its process's is taken for the main
+/// thread and shown first, out of order.
+const FIRST_PID: u32 = 1_000;
 
 /// Width of the bins of the I/O counter.
 const BIN: Ns = Ns::from_ms(2);
@@ -79,7 +83,7 @@ pub fn trace(result: &RunResult) -> Option<Trace> {
         .phases
         .iter()
         .filter_map(|phase| Some((phase, phase.timeline.as_ref()?)));
-    let events: Vec<Event> = (1..)
+    let events: Vec<Event> = (FIRST_PID..)
         .zip(recorded)
         .flat_map(|(pid, (phase, timeline))| Tracks { pid, timeline }.all(phase))
         .collect();
@@ -208,7 +212,7 @@ impl Tracks<'_> {
             .zip(ended)
             .map(|(bin, count)| Event {
                 args: json!({ "per s": count as f64 / BIN.as_secs_f64() }),
-                ..self.event("C", "I/O wake-ups per s".to_owned(), BIN * bin, 0)
+                ..self.event("C", "I/O wake-ups".to_owned(), BIN * bin, 0)
             })
             .collect()
     }
@@ -232,7 +236,7 @@ impl Tracks<'_> {
             .into_iter()
             .map(|at| Event {
                 args: json!({ "on": vcpus.len() - off(at) }),
-                ..self.event("C", "vCPUs on".to_owned(), at, 0)
+                ..self.event("C", "vCPUs".to_owned(), at, 0)
             })
             .collect()
     }

@@ -13,6 +13,7 @@
 pub mod freeze;
 pub mod kvm;
 pub mod load;
+pub mod part;
 pub mod report;
 pub mod reproduce;
 pub mod run;

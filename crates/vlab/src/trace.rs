@@ -6,11 +6,14 @@ use std::path::PathBuf;
 use clap::Args;
 use experiment::result::RunResult;
 
+use crate::part::Part;
+
 /// Writes the recorded timelines of a result as a trace that ui.perfetto.dev opens.
 ///
 /// One process per arm; in it a track per vCPU (on, off), one per I/O thread with
 /// the daemon's decisions, and counters. The format is Chrome's JSON, whatever the
-/// name of the file.
+/// name of the file. The Perfetto UI shows processes collapsed, those with most slices
+/// first: name the load and the arms that you want to compare.
 #[derive(Args, Clone, Debug)]
 pub struct TraceArgs {
     /// The result.
@@ -19,6 +22,9 @@ pub struct TraceArgs {
     /// The trace.
     #[arg(long, value_name = "OUT")]
     pub out: PathBuf,
+    /// What of the result.
+    #[command(flatten)]
+    pub part: Part,
 }
 
 /// The text to print.
@@ -27,7 +33,8 @@ pub struct TraceArgs {
 /// [`experiment::result::ResultError`], a result without timelines, or the trace
 /// cannot be written.
 pub fn run(args: &TraceArgs) -> anyhow::Result<String> {
-    let result = RunResult::load(&args.file)?;
+    let mut result = RunResult::load(&args.file)?;
+    args.part.of_result(&mut result)?;
     let Some(trace) = experiment::chrome::trace(&result) else {
         anyhow::bail!(
             "{}: no timeline was recorded; measure again with `vlab run --timeline 250ms`",

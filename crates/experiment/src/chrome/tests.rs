@@ -52,7 +52,7 @@ fn counters_count() {
         let mine = events.iter().filter(|e| e.ph == "C" && e.name == name);
         mine.map(|e| (e.ts, e.args.clone())).collect()
     };
-    let on: Vec<(f64, u64)> = of("vCPUs on")
+    let on: Vec<(f64, u64)> = of("vCPUs")
         .into_iter()
         .map(|(at, args)| (at, args["on"].as_u64().unwrap()))
         .collect();
@@ -69,7 +69,7 @@ fn counters_count() {
     );
     // Waits end at 6 ms and, through a pending completion, at 17 ms: in the bins
     // that begin at 6 and at 16 ms.
-    let rate: Vec<(f64, f64)> = of("I/O wake-ups per s")
+    let rate: Vec<(f64, f64)> = of("I/O wake-ups")
         .into_iter()
         .map(|(at, args)| (at, args["per s"].as_f64().unwrap()))
         .filter(|(_, rate)| *rate > 0.0)
@@ -84,6 +84,8 @@ fn every_event_has_what_its_kind_needs() {
     for event in json["traceEvents"].as_array().unwrap() {
         let has = |key: &str| event.get(key).is_some();
         assert!(has("name") && has("pid") && has("tid"), "{event}");
+        // Else it would be the process's main thread.
+        assert_ne!(event["pid"], event["tid"], "{event}");
         assert!(event["ts"].as_f64().unwrap() >= 0.0);
         match event["ph"].as_str().unwrap() {
             "X" => assert!(event["dur"].as_f64().unwrap() > 0.0, "{event}"),

@@ -42,6 +42,7 @@ use self::io_load::DataFiles;
 use self::phase::Bench;
 use self::progress::Progress;
 use crate::load::now;
+use crate::part::Part;
 use crate::scratch::Scratch;
 
 pub use self::interrupt::Interrupted;
@@ -112,15 +113,9 @@ pub struct RunArgs {
     /// One short round: shows that everything works, proves nothing.
     #[arg(long)]
     pub quick: bool,
-    /// Only these arms, separated by commas.
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
-    pub arms: Vec<String>,
-    /// Only these loads, separated by commas.
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
-    pub loads: Vec<String>,
-    /// Only these numbers of VMs per pCPU, separated by commas.
-    #[arg(long, value_name = "N", value_delimiter = ',')]
-    pub vms: Vec<u32>,
+    /// What of the scenario.
+    #[command(flatten)]
+    pub part: Part,
     /// The daemon's program [default: vmigrater beside vlab].
     #[arg(long, value_name = "PATH")]
     pub vmigrater: Option<PathBuf>,
