@@ -251,7 +251,7 @@ fn schedule(
         {
             // Algorithm 2 (A5).
             let loads = table::pcpus(&pcpus, possible)?;
-            let table = table::entries(&entries)?;
+            let table = table::entries(&entries, positions(&skel))?;
             for (tid, cpu) in isacs::moves(&options.config.isacs, &loads, &table, &mut seen) {
                 let told = lock(roster).move_home(tid, Some(cpu));
                 tell(told)?;
@@ -268,7 +268,8 @@ fn schedule(
                 tell(told)?;
                 tracing::info!(labels = lock(roster).labels(), "read the policy file again");
             } else if lock(roster).is_automatic() {
-                let told = lock(roster).period(&table::entries(&entries)?, length);
+                let told =
+                    lock(roster).period(&table::entries(&entries, positions(&skel))?, length);
                 tell(told)?;
             }
             if let Rules::Credit2(_) = options.rules
@@ -276,7 +277,7 @@ fn schedule(
             {
                 // K14.
                 let may = |tid, cpu| seat::allowed(tid).contains(&cpu);
-                let table = table::entries(&entries)?;
+                let table = table::entries(&entries, positions(&skel))?;
                 let step = balancer.step(&table, length, &watch::online()?, may);
                 let settled = step.settled.map(|tid| lock(roster).move_home(tid, None));
                 let moved = step
@@ -308,6 +309,12 @@ fn schedule(
         tracing::warn!(lost, "events did not fit into the trace");
     }
     Ok(ended)
+}
+
+/// How many entries of the table were ever used.
+fn positions(skel: &MainSkel<'_>) -> u32 {
+    let bss = skel.maps.bss_data.as_deref();
+    bss.map_or(u32::MAX, |bss| bss.nr_slots)
 }
 
 /// The vCPUs that are there now.
