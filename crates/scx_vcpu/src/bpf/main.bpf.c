@@ -53,6 +53,34 @@ s32 BPF_PROG(vcpu_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flag
 	return free_cpu_for(p, v, v ? place(p, v, prev_cpu) : prev_cpu);
 }
 
+/* `v`, the vCPU of `p`, has woken and waits on `cpu`: ends the turn there if it comes first. */
+static __always_inline void preempt_for(struct task_struct *p, struct sv_vcpu *v, s32 cpu)
+{
+	struct sv_pcpu *pcpu = pcpu_of(cpu);
+	struct sv_knobs *knobs = vcpu_of(p);
+	struct sv_vcpu *holder;
+	u64 ran_ns = 0;
+	bool first;
+
+	if (!pcpu || !knobs)
+		return;
+	holder = turn_on(cpu, pcpu);
+	if (!holder)
+		return;
+	if (holder->state == SV_RUNS)
+		ran_ns = bpf_ktime_get_ns() - holder->since_ns;
+	if (settings.policy == SV_CREDIT2)
+		first = credit2_wakes_first(v, holder, ran_ns);
+	else if (settings.policy == SV_VSLICER)
+		first = vslicer_wakes_before(v, holder, pcpu, ran_ns);
+	else if (settings.policy == SV_ISACS)
+		first = isacs_wakes_first(v, knobs->slot, holder, pcpu, ran_ns);
+	else
+		first = credit1_wakes_first(v, holder);
+	if (first)
+		cut_turn(holder, cpu);
+}
+
 SEC("struct_ops/vcpu_enqueue")
 void BPF_PROG(vcpu_enqueue, struct task_struct *p, u64 enq_flags)
 {
@@ -75,16 +103,16 @@ void BPF_PROG(vcpu_enqueue, struct task_struct *p, u64 enq_flags)
 		return park(p, v, cpu, enq_flags);
 	if (settings.policy == SV_CREDIT2)
 		credit2_enqueue(p, v, cpu, enq_flags);
-	else if (settings.policy == SV_VSLICER)
-		vslicer_enqueue(p, v, cpu, enq_flags);
-	else if (settings.policy == SV_ISACS)
-		isacs_enqueue(p, v, cpu, enq_flags);
-	else
+	else if (has_credit1())
 		credit1_enqueue(p, v, cpu, enq_flags);
+	else
+		await_choice(p, v, cpu, enq_flags);
 	/* The kernel looks after the pCPU that it chose. */
 	if (cpu != here)
 		scx_bpf_kick_cpu___k(cpu, SCX_KICK_IDLE);
-	if (!(enq_flags & SCX_ENQ_WAKEUP))
+	if (enq_flags & SCX_ENQ_WAKEUP)
+		preempt_for(p, v, cpu);
+	else
 		call_idle_for(p, v);
 }
 

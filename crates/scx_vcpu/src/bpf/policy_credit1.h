@@ -20,25 +20,9 @@
 static __always_inline void credit1_stopping(struct sv_vcpu *v, struct task_struct *p,
 					     struct sv_pcpu *pcpu, bool runnable)
 {
-	struct sv_knobs *knobs = vcpu_of(p);
-
 	keep_rest(v, p, pcpu, runnable);
 	if (!v->rest_ns)
 		v->boosted = 0;
-	else if (pcpu && knobs)
-		pcpu->interrupted = knobs->slot;
-}
-
-/*
- * Does a turn that a host thread interrupted still wait for its rest? Until that is over
- * nothing is handed out: whoever is UNDER by that would come before one that is not, and
- * a thread that runs for 100 us would end a turn of 30 ms (K6).
- */
-static __always_inline bool credit1_turn_waits(s32 cpu, struct sv_pcpu *pcpu)
-{
-	struct sv_vcpu *v = entry_of(pcpu->interrupted);
-
-	return v && v->state == SV_WAITS && v->cpu == cpu && v->rest_ns && !v->parked;
 }
 
 /* Sets its place behind those of its class; says in which queue. */
@@ -69,12 +53,10 @@ static __always_inline void credit1_enqueue(struct task_struct *p, struct sv_vcp
 {
 	struct sv_pcpu *pcpu = pcpu_of(cpu);
 	u32 class;
-	struct sv_vcpu *running;
 
 	if (!pcpu)
 		return enqueue_stranger(p, cpu, enq_flags);
-	if (v->cpu != cpu)
-		v->rest_ns = 0;
+	end_turn_of_other(v, cpu, enq_flags);
 	credit1_move(v, cpu);
 	credit1_take(v);
 	if (enq_flags & SCX_ENQ_WAKEUP) {
@@ -82,7 +64,6 @@ static __always_inline void credit1_enqueue(struct task_struct *p, struct sv_vcp
 			credit1_wakes_boosted(v->credit, v->io_pending, settings.boost_needs_under,
 					      settings.zero_is_under);
 		v->io_pending = 0;
-		v->rest_ns = 0;
 	}
 	/* One that a host thread interrupted has its old place, and its class until its turn
 	 * is over, though it has no credit any more. */
@@ -92,10 +73,14 @@ static __always_inline void credit1_enqueue(struct task_struct *p, struct sv_vcp
 	scx_bpf_dsq_insert_vtime___k(
 		p, queue_of(cpu, class == CREDIT1_OVER ? QUEUE_REST : QUEUE_FIRST),
 		v->rest_ns ?: credit1_turn_ns(class, cpu), v->key, enq_flags);
-	running = entry_of(pcpu->slot);
-	if (running && enq_flags & SCX_ENQ_WAKEUP &&
-	    credit1_preempts(class, credit1_class_of_turn(running)))
-		scx_bpf_kick_cpu___k(cpu, SCX_KICK_PREEMPT);
+}
+
+/* Does `v`, which wakes, preempt the one whose turn it is? One that does not run keeps
+ * its rest: it has its place in the queue behind those of a higher class. */
+static __always_inline bool credit1_wakes_first(struct sv_vcpu *v, struct sv_vcpu *holder)
+{
+	return holder->state == SV_RUNS &&
+	       credit1_preempts(credit1_class_of_turn(v), credit1_class_of_turn(holder));
 }
 
 /* Those that have been given enough move up. */
@@ -137,7 +122,8 @@ static __always_inline bool credit1_dispatch(s32 cpu, struct sv_vcpu *v, u64 *tu
 
 	if (!pcpu)
 		return false;
-	turn_waits = credit1_turn_waits(cpu, pcpu);
+	/* Whoever is UNDER by what is handed out would come before one that is not (K6). */
+	turn_waits = interrupted_on(cpu, pcpu);
 	if (!turn_waits) {
 		credit1_hand_out(pcpu, bpf_ktime_get_ns());
 		if (pcpu->sorted != pcpu->given)

@@ -105,26 +105,26 @@ static __always_inline void credit2_enqueue(struct task_struct *p, struct sv_vcp
 					    u64 enq_flags)
 {
 	struct sv_pcpu *pcpu = pcpu_of(cpu);
-	struct sv_vcpu *running;
-	s64 left;
 
 	if (!pcpu)
 		return enqueue_stranger(p, cpu, enq_flags);
+	end_turn_of_other(v, cpu, enq_flags);
 	credit2_move(v, pcpu, cpu);
 	credit2_take(v, pcpu);
-	if (enq_flags & SCX_ENQ_WAKEUP)
-		v->rest_ns = 0;
 	v->io_pending = 0;
 	scx_bpf_dsq_insert_vtime___k(p, queue_of(cpu, QUEUE_FIRST),
 				     v->rest_ns ?: credit2_turn_ns(v), credit2_place(v, pcpu),
 				     enq_flags);
-	running = entry_of(pcpu->slot);
-	if (!running || !(enq_flags & SCX_ENQ_WAKEUP))
-		return;
-	left = credit_burn(running->credit, credit2_cost(bpf_ktime_get_ns() - running->since_ns,
-							 running->weight, settings.reference));
-	if (credit2_preempts(v->credit, left))
-		scx_bpf_kick_cpu___k(cpu, SCX_KICK_PREEMPT);
+}
+
+/* K10: has `v`, which wakes, more credit than the one that has run for `ran_ns` since
+ * its charge? */
+static __always_inline bool credit2_wakes_first(struct sv_vcpu *v, struct sv_vcpu *holder,
+						u64 ran_ns)
+{
+	return credit2_preempts(
+		v->credit, credit_burn(holder->credit,
+				       credit2_cost(ran_ns, holder->weight, settings.reference)));
 }
 
 /* `v` ran, is charged and can run on, or is NULL. Whether somebody else is to run; if
@@ -138,6 +138,8 @@ static __always_inline bool credit2_dispatch(s32 cpu, struct sv_vcpu *v, u64 *tu
 
 	if (!pcpu)
 		return scx_bpf_dsq_move_to_local___v2___k(queue_of(cpu, QUEUE_FIRST), 0);
+	if (!v && turn_goes_on(cpu, pcpu, QUEUE_FIRST))
+		return true;
 	if (next)
 		credit2_take(next, pcpu);
 	if (v || next) {

@@ -11,26 +11,16 @@
 #include "choose.h"
 #include "rule_isacs.h"
 
-static __always_inline void isacs_enqueue(struct task_struct *p, struct sv_vcpu *v, s32 cpu,
-					  u64 enq_flags)
+/* Does `v`, the vCPU of this entry, which wakes, run before the one whose turn it is? */
+static __always_inline bool isacs_wakes_first(struct sv_vcpu *v, u32 slot, struct sv_vcpu *holder,
+					      struct sv_pcpu *pcpu, u64 ran_ns)
 {
-	struct sv_pcpu *pcpu = pcpu_of(cpu);
-	struct sv_vcpu *running;
-
-	if (!pcpu)
-		return enqueue_stranger(p, cpu, enq_flags);
-	await_choice(p, v, pcpu, cpu, enq_flags);
-	running = entry_of(pcpu->slot);
-	if (!running || !(enq_flags & SCX_ENQ_WAKEUP) ||
-	    !isacs_comes_before(v, running, pcpu, bpf_ktime_get_ns() - running->since_ns))
-		return;
+	if (!isacs_comes_before(v, holder, pcpu, ran_ns))
+		return false;
 	/* A6: it runs although phase 2 is not its own. */
-	if (settings.preempts_boost && pcpu->cpu_boost && !v->in_group) {
-		struct sv_knobs *knobs = vcpu_of(p);
-
-		pcpu->forced = knobs ? knobs->slot : 0;
-	}
-	scx_bpf_kick_cpu___k(cpu, SCX_KICK_PREEMPT);
+	if (settings.preempts_boost && pcpu->cpu_boost && !v->in_group)
+		pcpu->forced = slot;
+	return true;
 }
 
 /* As choose(). */
@@ -42,6 +32,8 @@ static __always_inline bool isacs_dispatch(s32 cpu, u32 self, u64 *turn_ns)
 
 	if (!pcpu)
 		return false;
+	if (!self && turn_goes_on(cpu, pcpu, QUEUE_REST))
+		return true;
 	next = pcpu->forced;
 	pcpu->forced = 0;
 	v = entry_of(next);

@@ -44,12 +44,12 @@ fn turns(events: &[Event], from: Time, to: Time) -> Vec<Ns> {
     lengths
 }
 
-/// K6: a turn lasts 30 ms of its vCPU's time, however often the host comes between and
-/// however credits change meanwhile.
+/// A turn lasts 30 ms of its vCPU's time (K6, K13), however often the host comes between
+/// and however credits change meanwhile.
 #[test]
 fn root_vm_scx_vcpu_host_threads_do_not_end_turns() {
     let output = boot(include_str!("turns.sh"));
-    let all = ["credit1", "ische"].map(|policy| {
+    let all = ["credit1", "credit2", "isacs", "vslicer", "ische"].map(|policy| {
         let events = trace(&output, &format!("{policy}-trace"));
         let from = Time(number(&output, &format!("{policy}-from")));
         let turns = turns(&events, from, from + Ns::from_secs(5));
@@ -61,11 +61,12 @@ fn root_vm_scx_vcpu_host_threads_do_not_end_turns() {
             at(50),
             at(95)
         );
-        (turns.len(), at(5))
+        (policy, turns.len(), at(5))
     });
     // Several of one vCPU in a row count as one; a short one is none of those.
-    for (count, p05) in all {
-        assert!(count > 30, "{count}");
-        assert!((Ns::from_ms(27)..Ns::from_ms(36)).contains(&p05), "{p05}");
+    for (policy, count, p05) in all {
+        assert!(count > 30, "{policy}: {count}");
+        let as_asked = (Ns::from_ms(27)..Ns::from_ms(36)).contains(&p05);
+        assert!(as_asked, "{policy}: {p05}");
     }
 }

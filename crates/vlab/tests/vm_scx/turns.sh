@@ -12,6 +12,11 @@ weight = 512
 [ische]
 general_cores = 1
 seed = 0
+# As long as the others' turns, so that the same threads come into each.
+[credit2]
+slice = "30ms"
+[isacs]
+slice = "30ms"
 EOF
 
 # turns POLICY
@@ -26,6 +31,8 @@ turns() {
 	finish "$1"
 	echo "$1-trace $(xxd -p /tmp/trace | tr -d '\n')"
 }
-turns credit1
+for policy in credit1 credit2 isacs vslicer; do
+	turns $policy
+done
 vcpus_on 3
 turns ische
