@@ -12,9 +12,12 @@ fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let bpf = Path::new("src/bpf");
     println!("cargo::rerun-if-changed={}", bpf.display());
+    println!("cargo::rerun-if-changed=../policy/include");
     println!("cargo::rerun-if-env-changed=CLANG");
     // v3 for 32-bit compare-and-swap (Linux 5.12).
-    let args: Vec<OsString> = ["-mcpu=v3", "-Wall", "-Werror"].map(OsString::from).into();
+    let args: Vec<OsString> = ["-mcpu=v3", "-I", "../policy/include", "-Wall", "-Werror"]
+        .map(OsString::from)
+        .into();
     // The scheduler, and what its tests replay events with.
     for name in ["main", "replay"] {
         SkeletonBuilder::new()

@@ -6,22 +6,8 @@
  */
 #pragma once
 
+#include "kernel_abi.h"
 #include "shared.h"
-
-typedef u8 __u8;
-typedef u16 __u16;
-typedef u32 __u32;
-typedef u64 __u64;
-typedef s32 __s32;
-typedef s64 __s64;
-typedef u16 __be16;
-typedef u32 __be32;
-typedef u32 __wsum;
-
-typedef _Bool bool;
-#define true 1
-#define false 0
-#define NULL ((void *)0)
 
 /*
  * A loop that the verifier walks once, and not once for every path that leads to
@@ -30,25 +16,6 @@ typedef _Bool bool;
  * scalars go in and one comes out, which all kernels since 5.6 accept.
  */
 #define VERIFIED_ONCE __attribute__((noinline, weak))
-
-enum bpf_map_type {
-	BPF_MAP_TYPE_HASH = 1,
-	BPF_MAP_TYPE_ARRAY = 2,
-	BPF_MAP_TYPE_LRU_HASH = 9,
-	BPF_MAP_TYPE_ARRAY_OF_MAPS = 12,
-	BPF_MAP_TYPE_RINGBUF = 27,
-	BPF_MAP_TYPE_TASK_STORAGE = 29,
-};
-
-enum {
-	BPF_ANY = 0,
-	BPF_NOEXIST = 1,
-	BPF_F_NO_PREALLOC = 1 << 0,
-	BPF_F_MMAPABLE = 1 << 10,
-	BPF_LOCAL_STORAGE_GET_F_CREATE = 1 << 0,
-	BPF_RB_NO_WAKEUP = 1 << 0,
-	BPF_RB_FORCE_WAKEUP = 1 << 1,
-};
 
 /* include/linux/sched.h */
 #define PF_KTHREAD 0x00200000

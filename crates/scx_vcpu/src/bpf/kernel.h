@@ -7,39 +7,8 @@
  */
 #pragma once
 
+#include "kernel_abi.h"
 #include "shared.h"
-
-typedef u8 __u8;
-typedef u16 __u16;
-typedef u32 __u32;
-typedef u64 __u64;
-typedef s32 __s32;
-typedef s64 __s64;
-typedef u16 __be16;
-typedef u32 __be32;
-typedef u32 __wsum;
-
-typedef _Bool bool;
-#define true 1
-#define false 0
-#define NULL ((void *)0)
-
-enum bpf_map_type {
-	BPF_MAP_TYPE_HASH = 1,
-	BPF_MAP_TYPE_ARRAY = 2,
-	BPF_MAP_TYPE_RINGBUF = 27,
-	BPF_MAP_TYPE_TASK_STORAGE = 29,
-};
-
-enum {
-	BPF_F_NO_PREALLOC = 1 << 0,
-	BPF_F_MMAPABLE = 1 << 10,
-	BPF_LOCAL_STORAGE_GET_F_CREATE = 1 << 0,
-	BPF_RB_NO_WAKEUP = 1 << 0,
-	BPF_RB_FORCE_WAKEUP = 1 << 1,
-	BPF_F_TIMER_ABS = 1 << 0,
-	BPF_F_TIMER_CPU_PIN = 1 << 1,
-};
 
 /* include/uapi/linux/sched.h */
 #define SCHED_EXT 7
@@ -52,9 +21,6 @@ enum {
 #define SCX_KICK_IDLE (1ULL << 0)
 #define SCX_KICK_PREEMPT (1ULL << 1)
 #define SCX_DSQ_LOCAL ((1ULL << 63) | 2)
-
-/* include/uapi/linux/time.h */
-#define CLOCK_MONOTONIC 1
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
@@ -137,10 +103,6 @@ struct bpf_iter_meta {
 #pragma clang attribute pop
 
 /* Opaque to programs. */
-struct bpf_timer {
-	u64 opaque[2];
-} __attribute__((aligned(8)));
-
 struct bpf_iter_scx_dsq {
 	u64 opaque[6];
 } __attribute__((aligned(8)));

@@ -13,7 +13,7 @@
 #include "queue.h"
 #include "settings.h"
 
-#include "../../../policy/include/credit1.h"
+#include "credit1.h"
 
 /* Time that the timer has counted, ns. */
 u64 counted_ns;

@@ -14,7 +14,7 @@
 
 #include "policy_credit.h"
 
-#include "../../../policy/include/credit2.h"
+#include "credit2.h"
 
 /* More than any credit of a vCPU that is in a queue: 18 minutes. */
 #define CREDIT2_REACH (1ULL << 40)

@@ -15,7 +15,7 @@
 #include "settings.h"
 #include "table.h"
 
-#include "../../../policy/include/credit1.h"
+#include "credit1.h"
 
 /* New credit, unless somebody was faster; then it is his turn to count. */
 static __always_inline bool set_credit(struct sv_vcpu *v, s64 old, s64 new)

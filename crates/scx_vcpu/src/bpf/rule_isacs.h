@@ -16,7 +16,7 @@
 #include "members.h"
 #include "settings.h"
 
-#include "../../../policy/include/isacs.h"
+#include "isacs.h"
 
 /* Debts are at most a slice at the lowest weight: a few reallocations. */
 #define ISACS_MAX_ROUNDS 64

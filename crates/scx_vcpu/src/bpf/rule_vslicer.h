@@ -15,7 +15,7 @@
 #include "members.h"
 #include "settings.h"
 
-#include "../../../policy/include/vslicer.h"
+#include "vslicer.h"
 
 struct vslicer_scan {
 	u32 cpu;
