@@ -10,6 +10,7 @@ use vlab::load::compute::ComputeArgs;
 use vlab::load::fsync::FsyncArgs;
 use vlab::load::pulse::PulseArgs;
 use vlab::load::vm::VmArgs;
+use vlab::load::wake::WakeArgs;
 use vlab::report::CompareArgs;
 use vlab::report::ReportArgs;
 use vlab::reproduce::ReproduceArgs;
@@ -78,6 +79,7 @@ enum Load {
     Fsync(FsyncArgs),
     Pulse(PulseArgs),
     Vm(VmArgs),
+    Wake(WakeArgs),
 }
 
 fn main() -> ExitCode {
@@ -112,6 +114,7 @@ fn dispatch(command: Command) -> anyhow::Result<()> {
         Command::Load(Load::Fsync(args)) => vlab::load::fsync::run(&args)?,
         Command::Load(Load::Pulse(args)) => vlab::load::pulse::run(&args)?,
         Command::Load(Load::Vm(args)) => vlab::load::vm::run(&args)?,
+        Command::Load(Load::Wake(args)) => vlab::load::wake::run(&args)?,
     }
     Ok(())
 }

@@ -19,6 +19,7 @@ pub mod fio;
 pub mod fsync;
 pub mod pulse;
 pub mod vm;
+pub mod wake;
 
 use std::io;
 use std::io::BufRead;

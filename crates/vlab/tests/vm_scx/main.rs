@@ -48,6 +48,8 @@ struct Machine<'a> {
     programs: &'a [&'a Path],
     /// A unit of ours, under systemd.
     unit: Option<&'a Path>,
+    /// How long the script may take, if not [`DEADLINE`].
+    deadline: Option<Duration>,
 }
 
 /// What a script says in a VM that has the scheduler.
@@ -83,7 +85,8 @@ fn boot_with(script: &str, machine: Machine<'_>) -> Output {
         keep_logs: Some(store.root().join("logs")),
         ..Options::new(Qemu::debian(&store).unwrap())
     };
-    let output = Guest::run_with_tries(&image, &options, DEADLINE, TRIES).unwrap();
+    let deadline = machine.deadline.unwrap_or(DEADLINE);
+    let output = Guest::run_with_tries(&image, &options, deadline, TRIES).unwrap();
     eprintln!(
         "script after {:?}, {:?} in all, failed tries: {:?}",
         output.boot, output.total, output.failed_tries
