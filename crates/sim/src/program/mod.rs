@@ -19,6 +19,7 @@ pub use net::Backend;
 pub use net::Echo;
 pub use parallel::Later;
 pub use parallel::Parallel;
+pub use parallel::Until;
 pub use reader::Phases;
 pub use reader::Reader;
 pub use reader::ReaderSettings;

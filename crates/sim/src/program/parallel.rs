@@ -2,6 +2,7 @@
 //! Programs of several threads.
 
 use units::Ns;
+use units::Time;
 
 use super::Cx;
 use super::Program;
@@ -61,5 +62,77 @@ impl Program for Later {
             Some(wait) => Step::Sleep(wait.max(Ns(1))),
             None => self.inner.next(cx),
         }
+    }
+}
+
+/// A program that ends: at its first request after that instant of the simulation.
+#[derive(Debug)]
+pub struct Until {
+    end: Time,
+    inner: Box<dyn Program>,
+}
+
+impl Until {
+    /// Ends `end` after the beginning. Meant for programs with one request at a time;
+    /// with more, completions of the others find nobody.
+    #[must_use]
+    pub const fn new(end: Ns, inner: Box<dyn Program>) -> Self {
+        Self {
+            end: Time(end.as_ns()),
+            inner,
+        }
+    }
+}
+
+impl Program for Until {
+    fn next(&mut self, cx: &mut Cx<'_>) -> Step {
+        match self.inner.next(cx) {
+            Step::Submit(_) if cx.now >= self.end => Step::Exit,
+            step => step,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::DeviceId;
+    use crate::program::Done;
+    use crate::program::Reader;
+    use crate::program::ReaderSettings;
+    use crate::random::Random;
+    use crate::random::Stream;
+
+    /// A request that is under way at the end is still waited for; no other follows.
+    #[test]
+    fn a_program_with_an_end_leaves_no_request_behind() {
+        let reader = Reader::new(ReaderSettings {
+            device: DeviceId(0),
+            depth: 1,
+            bytes: 4096,
+            start: 0,
+            span: 1 << 20,
+            sequential: true,
+            submit: Ns::ZERO,
+            process: Ns::ZERO,
+            process_spread: 0,
+            write: false,
+            phases: None,
+        });
+        let mut program = Until::new(Ns::from_ms(3), Box::new(reader));
+        let (mut random, mut done) = (Random::child(1, Stream::Program, 0, 0), Done::default());
+        let mut next = |ms| {
+            program.next(&mut Cx {
+                now: Time::ZERO + Ns::from_ms(ms),
+                random: &mut random,
+                done: &mut done,
+                since: Time::ZERO,
+            })
+        };
+        assert!(matches!(next(1), Step::Submit(_)));
+        assert_eq!(next(1), Step::Await);
+        assert!(matches!(next(2), Step::Submit(_)));
+        assert_eq!(next(2), Step::Await);
+        assert_eq!(next(4), Step::Exit);
     }
 }

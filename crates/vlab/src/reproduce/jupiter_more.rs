@@ -13,6 +13,7 @@ use super::mix::Effort;
 use super::mix::Task;
 use super::mix::Work;
 use super::mix::run;
+use super::mix::watched;
 use super::outcome::Outcome;
 use super::parameters::Parameters;
 
@@ -73,40 +74,48 @@ pub(super) fn size(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
     Ok(outcome)
 }
 
-/// Four VMs of MongoDB; three clients more in every other period from 6 to 7 s.
+/// A client that is there in every other period of 100 ms from `from` to `until`.
+fn burst(vcpu: u32, from: Ns, until: Option<Ns>) -> Task {
+    let period = Ns::from_ms(100);
+    let reads = Work::Io(sim::program::ReaderSettings {
+        device: sim::ids::DeviceId(0),
+        depth: 1,
+        bytes: 4096,
+        start: 0,
+        span: 1 << 30,
+        sequential: false,
+        submit: Ns::from_us(50),
+        process: Ns::from_us(450),
+        process_spread: 200,
+        write: false,
+        phases: Some(sim::program::Phases {
+            on: period,
+            off: period,
+        }),
+    });
+    Task {
+        at: from,
+        until,
+        ..Task::on(vcpu, reads)
+    }
+}
+
+/// Fig 4.14: four VMs of MongoDB; three clients more in every other period for a
+/// second, and for good.
 pub(super) fn adversary(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::default();
-    let server = |turning: bool| -> anyhow::Result<super::mix::Vm> {
-        let mut all = vm(VCPUS, parallel(p, 4, 600)?);
-        if turning {
-            for n in 0..3 {
-                let burst = Work::Io(sim::program::ReaderSettings {
-                    device: sim::ids::DeviceId(0),
-                    depth: 1,
-                    bytes: 4096,
-                    start: 0,
-                    span: 1 << 30,
-                    sequential: false,
-                    submit: Ns::from_us(50),
-                    process: Ns::from_us(450),
-                    process_spread: 200,
-                    write: false,
-                    phases: Some(sim::program::Phases {
-                        on: Ns::from_ms(100),
-                        off: Ns::from_ms(100),
-                    }),
-                });
-                let mut task = Task::on(n, burst);
-                task.at = effort.warmup;
-                all.tasks.push(task);
-            }
+    let machine = |bursts: Option<(Ns, Option<Ns>)>| -> anyhow::Result<super::mix::Mix> {
+        let mut server = vm(VCPUS, parallel(p, 4, 600)?);
+        if let Some((from, until)) = bursts {
+            server.tasks.extend((0..3).map(|n| burst(n, from, until)));
         }
-        Ok(all)
+        let mut mix = machine(p, vec![server; 4])?;
+        mix.devices.push(super::vmigrater::ssd(p)?);
+        Ok(mix)
     };
     let mut ratios = Vec::new();
-    for (what, turning) in [("steady", false), ("turning", true)] {
-        let mut mix = machine(p, vec![server(turning)?; 4])?;
-        mix.devices.push(super::vmigrater::ssd(p)?);
+    for (what, bursts) in [("steady", None), ("turning", Some((effort.warmup, None)))] {
+        let mix = machine(bursts)?;
         let rounds =
             |policy| -> anyhow::Result<f64> { Ok(run(&mix, policy, effort)?.sum(|d| d.rounds)) };
         let ratio = rounds("jupiter")? / rounds("balance")?.max(1e-9);
@@ -115,5 +124,60 @@ pub(super) fn adversary(p: &Parameters, effort: Effort) -> anyhow::Result<Outcom
     }
     outcome.shape("no worse than BS while the load turns", ratios[1] > 0.97);
     outcome.shape("better than BS while it is steady", ratios[0] > 1.0);
+    timeline(&machine, effort, &mut outcome)?;
     Ok(outcome)
+}
+
+/// When JUPITER disables and enables itself, counted from the beginning and from the
+/// end of the turning.
+fn timeline(
+    machine: &dyn Fn(Option<(Ns, Option<Ns>)>) -> anyhow::Result<super::mix::Mix>,
+    effort: Effort,
+    outcome: &mut Outcome,
+) -> anyhow::Result<()> {
+    const PERIOD: Ns = Ns::from_ms(100);
+    // The turning begins after 1 s of the window and lasts 1 s.
+    const BEGIN: usize = 10;
+    const END: usize = 20;
+    let from = effort.warmup + PERIOD * BEGIN as u64;
+    let until = effort.warmup + PERIOD * END as u64;
+    let mix = machine(Some((from, Some(until))))?;
+    let effort = Effort {
+        window: Ns::from_secs(4),
+        ..effort
+    };
+    let seen = |policy| watched(&mix, policy, "disabled_periods", effort, PERIOD);
+    let (ours, base) = (seen("jupiter")?, seen("balance")?);
+    let off = |n: usize| ours[n].1 > 0;
+    let steady = (0..BEGIN).filter(|n| off(*n)).count();
+    outcome.row("periods disabled in the second before", steady as f64);
+    // At the end of the period in which the switch turns the counter has counted it.
+    let disabled = (BEGIN..END).find(|n| off(*n));
+    let enabled = disabled.and_then(|_| (END..ours.len()).find(|n| !off(*n)));
+    let turns = [
+        ("disabled after, s", disabled, BEGIN),
+        ("enabled again after, s", enabled, END),
+    ];
+    for (name, at, since) in turns {
+        if let Some(at) = at {
+            let seconds = (PERIOD * (at + 1 - since) as u64).as_secs_f64();
+            outcome.row(name, seconds);
+        }
+    }
+    let (mut own, mut bs) = (0.0, 0.0);
+    for n in (0..ours.len()).filter(|n| off(*n)) {
+        own += ours[n].0;
+        bs += base[n].0;
+    }
+    outcome.shape(
+        "it disables itself while the load turns",
+        disabled.is_some(),
+    );
+    outcome.shape("and comes back when it is steady", enabled.is_some());
+    if bs > 0.0 {
+        let below = (1.0 - own / bs) * 100.0;
+        outcome.row("while disabled: below BS, %", below);
+        outcome.shape("while disabled less than 3 % below BS", below < 3.0);
+    }
+    Ok(())
 }

@@ -34,6 +34,7 @@ use sim::program::Parallel;
 use sim::program::Program;
 use sim::program::Reader;
 use sim::program::ReaderSettings;
+use sim::program::Until;
 use sim::queue::QueueKind;
 use units::CpuId;
 use units::CpuSet;
@@ -90,6 +91,8 @@ pub(super) struct Task {
     pub(super) weight: u32,
     /// Begins then.
     pub(super) at: Ns,
+    /// Ends with the first request or unit after that.
+    pub(super) until: Option<Ns>,
 }
 
 impl Task {
@@ -100,6 +103,7 @@ impl Task {
             pinned: false,
             weight: NORMAL_WEIGHT,
             at: Ns::ZERO,
+            until: None,
         }
     }
 
@@ -245,6 +249,34 @@ pub(super) fn series(
     Ok(rates)
 }
 
+/// In each `step` of the window: rounds of all VMs' programs per second, and what the
+/// policy's counter of this name has grown by.
+pub(super) fn watched(
+    mix: &Mix,
+    policy: &str,
+    counter: &str,
+    effort: Effort,
+    step: Ns,
+) -> anyhow::Result<Vec<(f64, u64)>> {
+    let mut sim = build(mix, policy, 1)?;
+    sim.run_until(Time::ZERO + effort.warmup);
+    sim.open_window();
+    let now = |sim: &Sim| {
+        let counters = sim.hypervisor().counters();
+        let count = counters.iter().find(|(name, _)| *name == counter);
+        (did::rounds(sim), count.map_or(0, |(_, count)| *count))
+    };
+    let mut last = now(&sim);
+    let mut steps = Vec::new();
+    for n in 1..=effort.window.as_ns() / step.as_ns() {
+        sim.run_until(Time::ZERO + effort.warmup + step * n);
+        let next = now(&sim);
+        steps.push(((next.0 - last.0) / step.as_secs_f64(), next.1 - last.1));
+        last = next;
+    }
+    Ok(steps)
+}
+
 fn build(mix: &Mix, policy: &str, seed: u64) -> anyhow::Result<Sim> {
     let policy = policy_of(mix, policy)?;
     let smt = mix.smt.unwrap_or_default();
@@ -355,6 +387,10 @@ fn program(task: &Task) -> (u32, Box<dyn Program>) {
             }),
         ),
         Work::Backend(work) => (BACKEND, Box::new(Backend::new(work))),
+    };
+    let program = match task.until {
+        None => program,
+        Some(end) => Box::new(Until::new(end, program)),
     };
     if task.at == Ns::ZERO {
         (group, program)
