@@ -10,6 +10,17 @@ use super::said;
 use super::share;
 use super::vcpus;
 
+/// How often it is stopped and started beside the one stop that is always there: for
+/// figures of how long that takes.
+const STOPS: &str = "SCX_STOPS";
+
+fn stops() -> u32 {
+    let stops = std::env::var(STOPS).unwrap_or_else(|_| "1".to_owned());
+    stops
+        .parse()
+        .unwrap_or_else(|_| panic!("{STOPS}={stops}: a number of stops, for instance 20"))
+}
+
 #[test]
 fn root_vm_scx_vcpu_service_starts_restarts_and_stops() {
     let unit = "../../packaging/systemd/scx_vcpu.service";
@@ -18,7 +29,10 @@ fn root_vm_scx_vcpu_service_starts_restarts_and_stops() {
         unit: Some(&unit),
         ..Machine::default()
     };
-    let output = boot_with(include_str!("service.sh"), machine);
+    let output = boot_with(
+        &format!("stops={}\n{}", stops(), include_str!("service.sh")),
+        machine,
+    );
     eprintln!("{}", output.stdout);
     assert_eq!(number(&output, "start"), 0);
     assert_eq!(said(&output, "state"), "active");
@@ -33,6 +47,7 @@ fn root_vm_scx_vcpu_service_starts_restarts_and_stops() {
         assert!(output.stdout.lines().any(|line| line == key), "{key}");
     }
     assert_eq!(number(&output, "stop"), 0);
+    eprintln!("stops took {} ms", said(&output, "stops-ms").trim());
     assert_eq!(said(&output, "result"), "inactive success");
     assert_eq!(said(&output, "after"), "disabled");
     assert_eq!(said(&output, "labels-after").trim(), "0");

@@ -31,8 +31,32 @@ restarted() {
 }
 until_ok restarted && echo "scheduled again"
 
-systemctl stop scx_vcpu.service
-echo "stop $?"
+# What systemd waits for: the programs are detached in the kernel's own time.
+centiseconds() {
+	awk '{ printf "%d", $1 * 100 }' /proc/uptime
+}
+timed_stop() {
+	since=$(centiseconds)
+	systemctl stop scx_vcpu.service
+	stopped=$?
+	took="$took $((($(centiseconds) - since) * 10))"
+}
+took=
+# On a host that computes more than it has CPUs, and on a calm one.
+for _ in $(seq 1 "$stops"); do
+	hogs=
+	for _ in 1 2 3 4 5 6; do
+		while :; do :; done &
+		hogs="$hogs $!"
+	done
+	timed_stop
+	kill $hogs
+	systemctl start scx_vcpu.service
+	until_ok scheduled
+done
+timed_stop
+echo "stop $stopped"
+echo "stops-ms$took"
 echo "result $(show ActiveState) $(show Result)"
 echo "after $(cat /sys/kernel/sched_ext/state)"
 echo "labels-after $(labels)"
