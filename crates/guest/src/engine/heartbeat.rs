@@ -58,26 +58,17 @@ pub(super) fn accuracy(core: &Core) -> Ns {
 #[derive(Debug)]
 pub(super) struct Heart {
     me: VcpuId,
-    pace: Pace,
     beating: bool,
-    /// What this thread had used when it last went to sleep; none outside a beat.
-    used: Option<Ns>,
-    /// Has it woken for a beat since?
-    woken: bool,
     /// The period that was told last.
     told: Ns,
 }
 
 impl Heart {
     pub(super) fn new(core: &Core, me: VcpuId) -> Self {
-        let heartbeat = &core.settings.heartbeat;
         Self {
             me,
-            pace: Pace::new(heartbeat.period, heartbeat.tolerance),
             beating: false,
-            used: None,
-            woken: false,
-            told: heartbeat.period,
+            told: core.settings.heartbeat.period,
         }
     }
 
@@ -87,8 +78,7 @@ impl Heart {
     }
 
     /// The alarm went off: a late beat means that we were away.
-    pub(super) fn beat(&mut self, core: &Core, now: Time) {
-        self.woken = true;
+    pub(super) fn beat(&self, core: &Core, pace: &Pace, now: Time) {
         let pulse = &core.pulses[self.me.index()];
         let (last, limit) = (pulse.last(), pulse.limit());
         pulse.last.store(now.as_ns(), Ordering::Release);
@@ -99,7 +89,7 @@ impl Heart {
         // not the end of a slice.
         let shared = core.sense.shared();
         let idled = shared.vcpu(self.me).idle_end;
-        if idled.since(last) > Ns::ZERO && now.since(idled) < self.pace.period() {
+        if idled.since(last) > Ns::ZERO && now.since(idled) < pace.period() {
             return;
         }
         shared.record_gap(self.me, last, now);
@@ -107,20 +97,11 @@ impl Heart {
 
     /// When the next beat is due, asked at the end of each look. A look in between,
     /// for a bell, does not put it off: to the others it would be missing.
-    pub(super) fn next(&mut self, core: &Core, now: Time) -> Time {
-        // The thread's own time, not the clock's: to wake and to go to sleep are most of
-        // a beat where system calls are dear, and are in no look.
-        let used = used();
-        if std::mem::take(&mut self.woken)
-            && let Some(before) = self.used
-        {
-            self.pace.beat(used - before);
-            self.tell();
-        }
-        self.used = Some(used);
+    pub(super) fn next(&mut self, core: &Core, pace: &Pace, now: Time) -> Time {
         self.beating = true;
+        self.tell(pace.period());
         let pulse = &core.pulses[self.me.index()];
-        let (period, limit) = (self.pace.period(), self.pace.limit());
+        let (period, limit) = (pace.period(), pace.limit());
         pulse.period.store(period.as_ns(), Ordering::Relaxed);
         pulse.limit.store(limit.as_ns(), Ordering::Relaxed);
         let last = pulse.last();
@@ -131,7 +112,6 @@ impl Heart {
     /// No beat is due any more.
     pub(super) fn stop(&mut self, core: &Core) {
         self.beating = false;
-        self.used = None;
         core.pulses[self.me.index()]
             .last
             .store(0, Ordering::Release);
@@ -139,17 +119,10 @@ impl Heart {
 
     /// Says when beats have become dear, or cheap again: twice as seldom as last told,
     /// or as often.
-    fn tell(&mut self) {
-        let period = self.pace.period();
+    fn tell(&mut self, period: Ns) {
         if period >= self.told * 2 || period * 2 <= self.told {
             self.told = period;
             tracing::info!(vcpu = %self.me, %period, "the heartbeat's period follows what a beat costs here");
         }
     }
-}
-
-/// CPU time of the calling thread; with it what a host without steal clock has stolen.
-fn used() -> Ns {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    std::time::Duration::try_from(time).map_or(Ns::ZERO, Ns::from)
 }

@@ -20,6 +20,7 @@ use std::sync::mpsc::SyncSender;
 use libbpf_rs::RingBuffer;
 use libbpf_rs::RingBufferBuilder;
 use policy::guest::budget::Budget;
+use policy::guest::heartbeat::Pace;
 use policy::guest::placement;
 use policy::guest::view::Completion;
 use policy::guest::view::Move;
@@ -45,6 +46,7 @@ use super::mover::Order;
 use super::mover::Outcome;
 use super::thread::Alarm;
 use super::thread::Home;
+use super::thread::Meter;
 use super::thread::Waiter;
 use super::view::Tracks;
 use super::view::Views;
@@ -97,6 +99,8 @@ pub(super) struct Monitor {
     /// What was skipped in this slice, so that each case counts once.
     skipped: Vec<(TaskKey, Skip)>,
     heart: Heart,
+    /// How often this monitor may look.
+    pace: Pace,
     home: Home,
     /// Bells and orders that were lost as of the last look.
     lost: u64,
@@ -113,6 +117,10 @@ impl Monitor {
         Ok(Self {
             tracks: Tracks::new(&core, now()),
             heart: Heart::new(&core, me),
+            pace: Pace::new(
+                core.settings.heartbeat.period,
+                core.settings.heartbeat.tolerance,
+            ),
             budget: Budget::new(&core.settings.budget),
             placement: core.settings.placement.clone(),
             due: None,
@@ -149,13 +157,14 @@ impl Monitor {
         // of this function, like the waiter that uses it.
         let ring_fd = unsafe { BorrowedFd::borrow_raw(ring.epoll_fd()) };
         let poke = &core.pokes[self.me.index()];
-        let waiter =
-            Waiter::new(&[ring_fd, self.alarm.as_fd(), poke.as_fd()]).map_err(|source| {
-                SenseError::System {
-                    call: "epoll",
-                    source,
-                }
-            })?;
+        let broken = |source| SenseError::System {
+            call: "epoll",
+            source,
+        };
+        // Where looks are dear: only whoever ends this thread cuts a rest short.
+        let resting = Waiter::new(&[poke.as_fd()]).map_err(broken)?;
+        let mut meter = Meter::new();
+        let waiter = Waiter::new(&[ring_fd, self.alarm.as_fd(), poke.as_fd()]).map_err(broken)?;
         while !core.stopping() {
             let ready = waiter.wait(None);
             let woke_at = now();
@@ -172,7 +181,7 @@ impl Monitor {
                     Wakeup::Timer
                 });
                 if self.heart.is_beating() {
-                    self.heart.beat(&core, woke_at);
+                    self.heart.beat(&core, &self.pace, woke_at);
                 } else if let Some(due) = due {
                     let lag = woke_at.since(due);
                     tracing::trace!(vcpu = %self.me, %lag, "slice timer");
@@ -195,6 +204,12 @@ impl Monitor {
                 self.think();
             } else {
                 self.wait_for_vcpu();
+            }
+            self.pace.look(meter.lap());
+            let rest = self.pace.rest();
+            if rest > Ns::ZERO {
+                // Nothing is lost: bells stay in the ring, and the alarm stays due.
+                resting.wait(Some(rest.to_std()));
             }
         }
         Ok(())
@@ -477,7 +492,7 @@ impl Monitor {
             self.core.sense.shared().set_alarm(self.me, due, push);
             due
         } else {
-            Some(self.heart.next(&self.core, self.views.now))
+            Some(self.heart.next(&self.core, &self.pace, self.views.now))
         };
         self.alarm.set(due);
         let armed = u64::from(self.alarm.due().is_some());

@@ -15,6 +15,7 @@ use rustix::time::TimerfdClockId;
 use rustix::time::TimerfdFlags;
 use rustix::time::TimerfdTimerFlags;
 use rustix::time::Timespec;
+use units::Ns;
 use units::Time;
 use units::VcpuId;
 
@@ -219,4 +220,28 @@ impl Waiter {
             .iter()
             .fold(0, |mask, event| mask | 1 << (event.data.u64() & 31))
     }
+}
+
+/// What a thread uses from one sleep to the next: its own time, not the clock's, for
+/// to wake and to go to sleep are most of it where system calls are dear. What a host
+/// without steal clock has stolen is in it.
+#[derive(Debug)]
+pub(super) struct Meter(Ns);
+
+impl Meter {
+    /// To be made by the thread itself.
+    pub(super) fn new() -> Self {
+        Self(used())
+    }
+
+    /// What the calling thread has used since this was last asked.
+    pub(super) fn lap(&mut self) -> Ns {
+        let before = std::mem::replace(&mut self.0, used());
+        self.0 - before
+    }
+}
+
+fn used() -> Ns {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    std::time::Duration::try_from(time).map_or(Ns::ZERO, Ns::from)
 }

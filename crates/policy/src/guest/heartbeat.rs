@@ -1,34 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How often may a heartbeat wake its monitor (V7), and when is one late (V8)?
+//! How often may a vCPU's monitor look, by a heartbeat (V7) or for another reason, and
+//! when is a beat late (V8)?
 //!
 //! The published period is fixed, 300 us. A monitor runs before ordinary tasks, so
-//! where a beat costs more than its period (an emulated vCPU, a nested one, a build
-//! without optimisation) fixed beats take all of the vCPU, and nobody else runs on it, the
-//! rest of the daemon included. Each of them is late, too, and taken for the end of a
-//! gap. [`Pace`] lengthens the period to a multiple of what a beat costs, and by the
-//! same factor the lateness that is let pass: what makes beats dear delays timers.
+//! where a look costs more than that (an emulated vCPU, a nested one, a build without
+//! optimisation) looks take all of the vCPU, and nobody else runs on it, the rest of
+//! the daemon included. Each beat is late, too, and taken for the end of a gap.
+//! [`Pace`] lengthens the period to a multiple of what a look costs, and by the same
+//! factor the lateness that is let pass: what makes looks dear delays timers. For
+//! looks that something else asks for it says how long to rest after one.
 
 use units::Ns;
 
-/// A beat may take one part of its period in so many.
+/// A look may take one part of the time in so many.
 const PARTS: u64 = 4;
 
-/// Of a cost this part in so many is learnt at each beat.
+/// Of a cost this part in so many is learnt at each look.
 const LEARN: u64 = 8;
 
-/// The period in force on one vCPU.
+/// The pace of one vCPU's monitor.
 #[derive(Clone, Debug)]
 pub struct Pace {
     period: Ns,
     tolerance: Ns,
-    /// Of the last beat.
+    /// Of the last look.
     last: Ns,
     /// Smoothed.
     cost: Ns,
 }
 
 impl Pace {
-    /// `period` (P_mon of V7) and `tolerance` (not stated in V8) hold where beats are
+    /// `period` (P_mon of V7) and `tolerance` (not stated in V8) hold where looks are
     /// cheap.
     #[must_use]
     pub const fn new(period: Ns, tolerance: Ns) -> Self {
@@ -40,9 +42,9 @@ impl Pace {
         }
     }
 
-    /// A beat has taken `time` of the vCPU, from waking to the next one's arming. Of two
-    /// in a row the shorter counts: if the vCPU was taken away in one, that is no cost.
-    pub fn beat(&mut self, time: Ns) {
+    /// A look has taken `time` of the vCPU, from waking to sleeping. Of two in a row the
+    /// shorter counts: if the vCPU was taken away in one, that is no cost.
+    pub fn look(&mut self, time: Ns) {
         let sample = time.min(self.last);
         self.last = time;
         self.cost = self.cost.scaled(LEARN - 1, LEARN) + sample / LEARN;
@@ -61,6 +63,17 @@ impl Pace {
         let base = self.period.as_ns().max(1);
         period + self.tolerance.scaled(period.as_ns(), base)
     }
+
+    /// How long not to look again after a look, whoever asks; zero where looks cost no
+    /// more than the configured period.
+    #[must_use]
+    pub fn rest(&self) -> Ns {
+        if self.cost > self.period {
+            self.cost * (PARTS - 1)
+        } else {
+            Ns::ZERO
+        }
+    }
 }
 
 #[cfg(test)]
@@ -74,7 +87,7 @@ mod tests {
 
     fn after(costs: impl IntoIterator<Item = Ns>) -> Pace {
         let mut pace = Pace::new(PERIOD, TOLERANCE);
-        costs.into_iter().for_each(|cost| pace.beat(cost));
+        costs.into_iter().for_each(|cost| pace.look(cost));
         pace
     }
 
@@ -83,6 +96,7 @@ mod tests {
         let pace = after([Ns::from_us(20); 100]);
         assert_eq!(pace.period(), PERIOD);
         assert_eq!(pace.limit(), PERIOD + TOLERANCE);
+        assert_eq!(pace.rest(), Ns::ZERO);
     }
 
     #[test]
@@ -92,6 +106,7 @@ mod tests {
         let off = |a: Ns, b| a.abs_diff(b) < Ns::from_us(5);
         assert!(off(pace.period(), Ns::from_us(2400)), "{pace:?}");
         assert!(off(pace.limit(), Ns::from_us(7200)), "{pace:?}");
+        assert!(off(pace.rest(), Ns::from_us(1800)), "{pace:?}");
     }
 
     #[test]
@@ -106,7 +121,7 @@ mod tests {
     fn it_recovers() {
         let mut pace = after([Ns::from_ms(2); 50]);
         assert!(pace.period() > Ns::from_ms(7));
-        (0..60).for_each(|_| pace.beat(Ns::from_us(20)));
+        (0..60).for_each(|_| pace.look(Ns::from_us(20)));
         assert_eq!(pace.period(), PERIOD);
     }
 
@@ -118,7 +133,7 @@ mod tests {
             for (i, cost) in costs.iter().map(|us| Ns::from_us(*us)).enumerate() {
                 // Each cost twice: a lone dear one is taken for a gap.
                 for _ in 0..2 {
-                    pace.beat(cost);
+                    pace.look(cost);
                     if i >= 32 {
                         spent += cost;
                         passed += pace.period().max(cost);
