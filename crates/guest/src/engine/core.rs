@@ -130,6 +130,14 @@ impl Core {
         if woken && self.preferred.is_offered() {
             self.control_poke.poke();
         }
+        if woken && !self.sense.source().reads_steal() {
+            // Every vCPU's heart has to beat from now on. Only the one where the task
+            // was found has had a bell; a task that is moved to another one in its sleep
+            // would find nobody there to move it on.
+            for poke in &self.pokes {
+                poke.poke();
+            }
+        }
         self.wake_balloons();
     }
 
