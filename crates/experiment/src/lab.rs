@@ -18,6 +18,10 @@ pub struct Lab {
     pub why: String,
     /// All times of the scenario were multiplied by this.
     pub dilation: u32,
+    /// Policy of the host scheduler, as `scx_vcpu run --policy` calls it; `fixed` where a
+    /// result does not say.
+    #[serde(default = "fixed")]
+    pub policy: String,
     /// Kernel of the host.
     pub host_kernel: String,
     /// Kernel of the guests.
@@ -30,6 +34,10 @@ pub struct Lab {
     pub lost: Vec<String>,
     /// One per phase with sharing, in order.
     pub phases: Vec<LabPhase>,
+}
+
+fn fixed() -> String {
+    "fixed".to_owned()
 }
 
 /// The host's view of one phase.
@@ -55,7 +63,7 @@ pub struct LabPhase {
 /// Only turns that lie in the window as a whole count.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Turns {
-    /// What was asked.
+    /// What was asked; zero under a policy that decides by itself.
     pub asked: Ns,
     /// How many turns there were.
     pub count: u64,
@@ -94,8 +102,9 @@ pub fn text(lab: &Lab) -> String {
     // Writing to a String cannot fail.
     let _ = writeln!(
         text,
-        "\nReal VMs: KVM{nested}\n  host kernel {}, guest kernel {}, QEMU {}; {} boot(s), {} lost",
+        "\nReal VMs: KVM{nested}\n  host kernel {}, policy {}, guest kernel {}, QEMU {}; {} boot(s), {} lost",
         lab.host_kernel,
+        lab.policy,
         lab.guest_kernel,
         lab.qemu,
         lab.boots,
@@ -153,6 +162,7 @@ mod tests {
             host: "nested".to_owned(),
             why: "no /dev/kvm".to_owned(),
             dilation: 20,
+            policy: "credit2".to_owned(),
             boots: 2,
             lost: vec!["guest 1 does not answer".to_owned()],
             phases: vec![LabPhase {
@@ -179,6 +189,7 @@ mod tests {
         for part in [
             "no /dev/kvm",
             "dilated by 20",
+            "policy credit2",
             "220: 218/222/224 n=12 early=1",
             "3000/2990",
             "lost: guest 1 does not answer",

@@ -99,6 +99,18 @@ impl Config {
         Ok(config)
     }
 
+    /// The same policies with all times so many times as long, also those that the file
+    /// leaves as published: on an emulated host, where everything takes longer.
+    #[must_use]
+    pub fn dilated(mut self, by: u32) -> Self {
+        self.ische = self.ische.dilated(&self.credit1, by);
+        self.credit1 = self.credit1.dilated(by);
+        self.credit2 = self.credit2.dilated(by);
+        self.vslicer = self.vslicer.dilated(by);
+        self.isacs = self.isacs.dilated(by);
+        self
+    }
+
     /// What the VM is worth whose VMM has this command line.
     #[must_use]
     pub fn worth(&self, line: &str) -> Worth {

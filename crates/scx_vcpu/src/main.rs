@@ -78,6 +78,9 @@ struct RunArgs {
     /// Policy fixed: so much longer is the slice of the last pCPU, in thousandths [default: 0].
     #[arg(long, value_name = "PERMILLE")]
     sweep: Option<u32>,
+    /// Multiply all times of the policy by this: for a host that is emulated.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100), hide = true)]
+    dilation: u32,
     /// Record every on and off instant of every vCPU in this file.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
@@ -186,7 +189,8 @@ fn schedule(args: &RunArgs) -> anyhow::Result<()> {
     let config = match &args.config {
         Some(path) => Config::load(path)?,
         None => Config::default(),
-    };
+    }
+    .dilated(args.dilation);
     let only_fixed = |name| {
         if args.slice.is_some() {
             return Err(WrongPolicy("slice", name));

@@ -65,3 +65,41 @@ fn an_empty_file_is_the_published_system() {
     );
     assert_eq!(config.ische.automatic(), None);
 }
+
+#[test]
+fn dilation_reaches_every_time_of_every_policy() {
+    let file = r#"
+        [credit1]
+        slice = "20ms"
+        zero_is_under = true
+    "#;
+    let config = Config::parse(file, "f.toml").unwrap();
+    let slow = config.clone().dilated(20);
+    let times = |config: &Config| {
+        let credit1 = config.credit1.settings();
+        let credit2 = config.credit2.settings();
+        let vslicer = config.vslicer.settings();
+        let ische = config.ische.settings(&config.credit1);
+        let isacs = config.isacs.settings();
+        [
+            credit1.slice,
+            credit1.boost_slice,
+            credit1.refill_period,
+            credit1.credit_limit,
+            credit2.slice,
+            credit2.default_credit,
+            vslicer.slice,
+            vslicer.micro,
+            ische.general_slice,
+            ische.io_slice,
+            isacs.slice,
+            isacs.default_credit,
+            isacs.cutoff,
+            isacs.boost_unit,
+        ]
+    };
+    assert_eq!(times(&slow), times(&config).map(|time| time * 20));
+    assert_eq!(times(&slow)[0], units::Ns::from_ms(400));
+    assert!(slow.credit1.zero_is_under.unwrap());
+    assert_eq!(times(&config.clone().dilated(1)), times(&config));
+}

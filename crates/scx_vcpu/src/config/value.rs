@@ -12,6 +12,13 @@ pub const DEFAULT_WEIGHT: u32 = 256;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Time(pub Ns);
 
+impl Time {
+    /// What is in force, and so many times as long.
+    pub(crate) fn dilated(in_force: Ns, by: u32) -> Option<Self> {
+        Some(Self(in_force * u64::from(by)))
+    }
+}
+
 impl<'de> Deserialize<'de> for Time {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;

@@ -28,6 +28,17 @@ pub struct Credit1 {
 }
 
 impl Credit1 {
+    pub(crate) fn dilated(self, by: u32) -> Self {
+        let now = self.settings();
+        Self {
+            slice: Time::dilated(now.slice, by),
+            boost_slice: Time::dilated(now.boost_slice, by),
+            refill_period: Time::dilated(now.refill_period, by),
+            credit_limit: Time::dilated(now.credit_limit, by),
+            ..self
+        }
+    }
+
     /// The rules with these changes.
     #[must_use]
     pub fn settings(&self) -> credit1::Settings {
@@ -66,6 +77,15 @@ pub struct Credit2 {
 }
 
 impl Credit2 {
+    pub(crate) fn dilated(self, by: u32) -> Self {
+        let now = self.settings();
+        Self {
+            slice: Time::dilated(now.slice, by),
+            default_credit: Time::dilated(now.default_credit, by),
+            ..self
+        }
+    }
+
     /// The rules with these changes.
     #[must_use]
     pub fn settings(&self) -> credit2::Settings {

@@ -65,6 +65,17 @@ pub struct Isacs {
 }
 
 impl Isacs {
+    pub(crate) fn dilated(self, by: u32) -> Self {
+        let now = self.settings();
+        Self {
+            slice: Time::dilated(now.slice, by),
+            default_credit: Time::dilated(now.default_credit, by),
+            cutoff: Time::dilated(now.cutoff, by),
+            boost_unit: Time::dilated(now.boost_unit, by),
+            ..self
+        }
+    }
+
     /// The rules with these changes.
     #[must_use]
     pub fn settings(&self) -> isacs::Settings {

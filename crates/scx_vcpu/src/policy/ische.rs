@@ -53,6 +53,15 @@ pub struct Automatic {
 }
 
 impl Ische {
+    pub(crate) fn dilated(self, credit: &Credit1, by: u32) -> Self {
+        let now = self.settings(credit);
+        Self {
+            general_slice: Time::dilated(now.general_slice, by),
+            io_slice: Time::dilated(now.io_slice, by),
+            ..self
+        }
+    }
+
     /// The rules with these changes.
     #[must_use]
     pub fn settings(&self, credit: &Credit1) -> ische::Settings {

@@ -17,6 +17,14 @@ pub struct Vslicer {
 }
 
 impl Vslicer {
+    pub(crate) fn dilated(self, by: u32) -> Self {
+        let now = self.settings();
+        Self {
+            slice: Time::dilated(now.slice, by),
+            micro: Time::dilated(now.micro, by),
+        }
+    }
+
     /// The rules with these changes.
     #[must_use]
     pub fn settings(&self) -> vslicer::Settings {

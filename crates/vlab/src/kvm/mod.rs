@@ -32,11 +32,13 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
+use clap::ValueEnum;
 use experiment::lab::Lab;
 use experiment::result::FORMAT;
 use experiment::result::RunResult;
 use experiment::scenario::LoadKind;
 use experiment::scenario::Scenario;
+use scx_vcpu::policy::Policy;
 use units::Ns;
 
 use self::images::Programs;
@@ -95,6 +97,14 @@ pub struct KvmArgs {
     /// Time that the guests' disk takes for a request, before dilation.
     #[arg(long, value_name = "TIME", default_value = "150us", value_parser = humantime::parse_duration)]
     pub disk_latency: std::time::Duration,
+    /// Host scheduler of the VMs: fixed, with the scenario's slices, or a policy of
+    /// `scx_vcpu run --policy`, with its own times (dilated like all others).
+    #[arg(long, value_enum, default_value_t = Policy::Fixed)]
+    pub host_policy: Policy,
+    /// That policy's file (`scx_vcpu run --config`); VM number N, from 0, is matched by
+    /// `-name vlabN,`.
+    #[arg(long, value_name = "FILE")]
+    pub host_config: Option<PathBuf>,
     /// Emulate the host even where this machine could be it.
     #[arg(long)]
     pub nested: bool,
@@ -146,6 +156,8 @@ struct Parts {
     programs: Programs,
     lab: Lab,
     guests: u32,
+    /// Text of the host scheduler's file.
+    policy_file: String,
     /// Length of each arm's timeline, dilated; zero: none.
     timeline: Ns,
 }
@@ -335,6 +347,8 @@ fn setup(parts: &Parts, scenario: &Scenario, args: &KvmArgs, machine: &Machine) 
         } else {
             path(&parts.programs.scx_vcpu)
         },
+        policy: parts.lab.policy.clone(),
+        policy_file: parts.policy_file.clone(),
         disk_latency: Ns(u64::try_from(args.disk_latency.as_nanos()).unwrap_or(u64::MAX))
             * u64::from(parts.lab.dilation),
         append: args.guest_append.clone(),
@@ -366,6 +380,7 @@ fn prepare(
         ))
         .into());
     }
+    let policy_file = args.host_config.as_deref().map(policy_file).transpose()?;
     let programs = Programs {
         vlab,
         vmigrater,
@@ -400,13 +415,28 @@ fn prepare(
         lab: Lab {
             host: if host.is_some() { "nested" } else { "direct" }.to_owned(),
             why: why.unwrap_or_default(),
+            policy: name_of(args.host_policy),
             ..Lab::default()
         },
         host,
         programs,
         guests,
+        policy_file: policy_file.unwrap_or_default(),
         timeline: Ns::ZERO,
     })
+}
+
+/// As `scx_vcpu run --policy` calls it.
+fn name_of(policy: Policy) -> String {
+    policy
+        .to_possible_value()
+        .map_or(String::new(), |value| value.get_name().to_owned())
+}
+
+/// The text of a policy file that the host will not refuse.
+fn policy_file(path: &Path) -> anyhow::Result<String> {
+    scx_vcpu::config::Config::load(path).map_err(|error| Unusable::new(error.to_string()))?;
+    std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
 /// How many guests a scenario needs, if this machine can have them.

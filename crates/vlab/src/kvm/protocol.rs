@@ -36,6 +36,10 @@ pub(crate) struct Setup {
     pub(crate) qemu: Vec<String>,
     /// The scheduler's program.
     pub(crate) scx_vcpu: String,
+    /// Its policy.
+    pub(crate) policy: String,
+    /// Text of its policy file; empty: none.
+    pub(crate) policy_file: String,
     /// Device time of one request of the guests' disks.
     pub(crate) disk_latency: Ns,
     /// Added to the guests' kernel command line.

@@ -256,18 +256,28 @@ impl Lab {
 
     fn turns(&self, events: &[scx_vcpu::trace::Event], window: Span) -> Vec<Turns> {
         let sharing = &self.setup.scenario.sharing;
-        let possible = possible_cpus();
-        let asked =
+        let fixed = || {
+            let possible = possible_cpus();
             scx_vcpu::policy::fixed::slices(sharing.slice, sharing.sweep_permille, possible)
-                .unwrap_or_default();
+        };
+        let asked = if is_fixed(&self.setup) {
+            fixed().unwrap_or_default()
+        } else {
+            Vec::new()
+        };
         self.cpus
             .iter()
             .map(|cpu| {
-                let asked = asked.get(cpu.index()).copied().unwrap_or(sharing.slice);
+                let asked = asked.get(cpu.index()).copied().unwrap_or(Ns::ZERO);
                 turns::turns(events, cpu.0 as u16, asked, window)
             })
             .collect()
     }
+}
+
+/// Are slices the scenario's, or the policy's own?
+fn is_fixed(setup: &Setup) -> bool {
+    setup.policy == "fixed"
 }
 
 /// As large as the largest file that a load wants to read.
@@ -334,10 +344,21 @@ impl Scheduler {
         let dir = PathBuf::from(&setup.dir);
         let (trace, errors) = (dir.join("trace"), dir.join("scx_vcpu"));
         let mut command = Command::new(&setup.scx_vcpu);
+        command.args(["run", "--policy", &setup.policy]);
+        if is_fixed(setup) {
+            // Dilated already.
+            command
+                .arg(format!("--slice={}ns", sharing.slice.0))
+                .arg(format!("--sweep={}", sharing.sweep_permille));
+        } else {
+            command.arg(format!("--dilation={}", setup.dilation));
+        }
+        if !setup.policy_file.is_empty() {
+            let file = dir.join("policy.toml");
+            fs::write(&file, &setup.policy_file)?;
+            command.arg("--config").arg(file);
+        }
         command
-            .args(["run", "--policy", "fixed"])
-            .arg(format!("--slice={}ns", sharing.slice.0))
-            .arg(format!("--sweep={}", sharing.sweep_permille))
             .arg("--trace")
             .arg(&trace)
             .stdin(Stdio::null())
