@@ -58,9 +58,9 @@ ran() {
 	cat /proc/[0-9]*/task/[0-9]*/schedstat 2>/dev/null | awk '{ sum += $1 } END { print int(sum / 1000000) }'
 }
 
-# measure KEY: what each vCPU gets in 3 s.
+# measure KEY [SECONDS]: what each vCPU gets in 3 s, or in so many.
 measure() {
-	scx_vcpu stats --every 3s --count 1 --json >/tmp/stats
+	scx_vcpu stats --every "${2:-3}s" --count 1 --json >/tmp/stats
 	echo "$1 $(cat /tmp/stats)"
 }
 

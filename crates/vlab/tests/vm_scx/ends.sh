@@ -100,10 +100,10 @@ hardened = true
 EOF
 for policy in credit1 credit2 isacs; do
 	start $policy
-	measure "attack-$policy"
+	measure "attack-$policy" 8
 	finish attack
 	start $policy --config /tmp/fixed.toml
-	measure "attack-$policy-fixed"
+	measure "attack-$policy-fixed" 8
 	finish attack
 done
 
