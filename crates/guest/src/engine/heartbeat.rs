@@ -16,11 +16,11 @@ use super::core::Core;
 /// One vCPU's heartbeat, as the others see it.
 #[derive(Debug, Default)]
 pub(super) struct Pulse {
-    /// The last beat; zero while there is none.
+    /// The last beat, ns of `CLOCK_MONOTONIC`; zero while there is none.
     last: AtomicU64,
-    /// From one to the next; zero before the first.
+    /// From one to the next, ns; zero before the first.
     period: AtomicU64,
-    /// The longest time to the next that is no gap.
+    /// The longest time to the next that is no gap, ns.
     limit: AtomicU64,
 }
 
@@ -99,9 +99,9 @@ impl Heart {
     /// for a bell, does not put it off: to the others it would be missing.
     pub(super) fn next(&mut self, core: &Core, pace: &Pace, now: Time) -> Time {
         self.beating = true;
-        self.tell(pace.period());
-        let pulse = &core.pulses[self.me.index()];
         let (period, limit) = (pace.period(), pace.limit());
+        self.tell(period);
+        let pulse = &core.pulses[self.me.index()];
         pulse.period.store(period.as_ns(), Ordering::Relaxed);
         pulse.limit.store(limit.as_ns(), Ordering::Relaxed);
         let last = pulse.last();

@@ -161,7 +161,8 @@ impl Monitor {
             call: "epoll",
             source,
         };
-        // Where looks are dear: only whoever ends this thread cuts a rest short.
+        // Where looks are dear: a poke (the engine stops, a phase begins or ends) cuts a
+        // rest short, and a bell does not.
         let resting = Waiter::new(&[poke.as_fd()]).map_err(broken)?;
         let mut meter = Meter::new();
         let waiter = Waiter::new(&[ring_fd, self.alarm.as_fd(), poke.as_fd()]).map_err(broken)?;
