@@ -13,9 +13,9 @@ use std::time::Instant;
 
 use units::Ns;
 
+use super::bells::ring;
 use super::core::Core;
 use super::count::Wakeup;
-use super::monitor::ring;
 use super::mover;
 use super::preferred;
 use super::thread::Waiter;

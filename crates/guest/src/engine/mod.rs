@@ -35,6 +35,7 @@ use crate::settings::ModeChoice;
 use crate::settings::Settings;
 
 mod balloon;
+mod bells;
 mod control;
 mod core;
 mod count;

@@ -7,6 +7,8 @@
 //! heartbeat source, the next beat is due. Then it looks at everything afresh and
 //! decides; nothing is remembered from the last time that could be wrong now.
 
+mod when;
+
 use std::cell::RefCell;
 use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
@@ -17,19 +19,15 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 use std::sync::mpsc::SyncSender;
 
-use libbpf_rs::RingBuffer;
-use libbpf_rs::RingBufferBuilder;
 use policy::guest::budget::Budget;
 use policy::guest::heartbeat::Pace;
 use policy::guest::placement;
-use policy::guest::view::Completion;
 use policy::guest::view::Move;
 use policy::guest::view::Plan;
 use policy::guest::view::Skip;
 use policy::guest::view::VcpuState;
 use policy::guest::view::VcpuView;
 use policy::guest::view::Why;
-use policy::guest::view::Window;
 use policy::guest::wakeup::WakeStats;
 use units::Ns;
 use units::TaskKey;
@@ -37,6 +35,7 @@ use units::Tid;
 use units::Time;
 use units::VcpuId;
 
+use super::bells::ring;
 use super::core::Core;
 use super::count::Counters;
 use super::count::Wakeup;
@@ -58,15 +57,6 @@ use crate::sense::now;
 /// A claim lasts this long: a move takes some ten microseconds, and a claimant
 /// that is descheduled must not keep others from the task.
 const CLAIM: Ns = Ns::from_us(500);
-
-/// A vCPU that holds tasks and should be gone by now is looked at this long after
-/// the latest instant at which its slice should have ended; if it still runs,
-/// again after as long as it is overdue, but not less than this.
-const LOOK_AFTER: Ns = Ns::from_us(50);
-
-/// At most this long until the next look at a vCPU that holds tasks and whose end
-/// is not known.
-const LOOK_AGAIN: Ns = Ns::from_us(1200);
 
 /// Between two looks whether an offline vCPU is back.
 const OFFLINE_LOOK: Ns = Ns::from_ms(500);
@@ -152,7 +142,7 @@ impl Monitor {
     fn try_run(&mut self) -> Result<(), SenseError> {
         let core = Arc::clone(&self.core);
         let bells = Rc::new(RefCell::new(Vec::<u64>::new()));
-        let ring = ring_of(&core, self.me, &bells)?;
+        let ring = ring(core.sense.ring(self.me), Rc::clone(&bells))?;
         // SAFETY: the ring buffer owns this descriptor and lives until the end
         // of this function, like the waiter that uses it.
         let ring_fd = unsafe { BorrowedFd::borrow_raw(ring.epoll_fd()) };
@@ -482,101 +472,12 @@ impl Monitor {
         }
     }
 
-    /// Arms the timer for the next instant at which this vCPU has to look again,
-    /// if there is one.
-    fn arm(&mut self) {
-        let due = if self.core.sense.source().reads_steal() {
-            let mine = self.push_point();
-            let others = self.look_point();
-            let due = mine.into_iter().chain(others).min();
-            let push = mine.map(|at| (at, self.longest_latency()));
-            self.core.sense.shared().set_alarm(self.me, due, push);
-            due
-        } else {
-            Some(self.heart.next(&self.core, &self.pace, self.views.now))
-        };
-        self.alarm.set(due);
-        let armed = u64::from(self.alarm.due().is_some());
-        self.counters().timers_armed.store(armed, Ordering::Relaxed);
-    }
-
-    /// The longest latency of the tasks here: who has no longer one is served by
-    /// the same timer.
-    fn longest_latency(&self) -> Ns {
-        let here = self.views.tasks.iter().filter(|task| task.vcpu == self.me);
-        here.map(|task| task.io_latency).max().unwrap_or(Ns::ZERO)
-    }
-
-    /// When a task here has to leave.
-    fn push_point(&self) -> Option<Time> {
-        let tasks = self.views.tasks_on(self.me);
-        let view = self.vcpu_view(self.me)?;
-        placement::push_point(self.views.now, view, &tasks, &self.placement)
-    }
-
-    /// When to see whether another vCPU has gone with tasks on it: its own thread
-    /// cannot tell, and nothing rings here when it happens. Only the vCPU that
-    /// will run longest looks.
-    fn look_point(&self) -> Option<Time> {
-        if !self.core.settings.placement.pull {
-            return None;
-        }
-        let my_end = self.end_of(self.me);
-        self.views
-            .vcpus
-            .iter()
-            .filter(|vcpu| vcpu.id != self.me)
-            .filter_map(|vcpu| match vcpu.state {
-                VcpuState::Running { ends, .. } => {
-                    Some((vcpu.id, next_look(self.views.now, ends.as_ref())))
-                }
-                _ => None,
-            })
-            .filter(|(vcpu, _)| {
-                self.views
-                    .tasks
-                    .iter()
-                    .any(|task| task.vcpu == *vcpu && task.completion != Completion::On(*vcpu))
-                    && self
-                        .views
-                        .vcpus
-                        .iter()
-                        .all(|other| other.id == *vcpu || self.end_of(other.id) <= my_end)
-            })
-            .map(|(_, at)| at)
-            .min()
-    }
-
-    /// Expected end of a running vCPU's slice; the start of time for others.
-    fn end_of(&self, vcpu: VcpuId) -> Time {
-        match self.vcpu_view(vcpu).map(|view| view.state) {
-            Some(VcpuState::Running {
-                ends: Some(ends), ..
-            }) => ends.expected,
-            Some(VcpuState::Running { ends: None, .. }) => self.views.now,
-            _ => Time::ZERO,
-        }
-    }
-
     fn publish(&self) {
         let counters = self.counters();
         let publish = |counter: &AtomicU64, value| counter.store(value, Ordering::Relaxed);
         publish(&counters.n_min, self.budget.n_min());
         publish(&counters.n_migrate, self.budget.n_migrate());
         publish(&counters.c_avg_ns, self.budget.c_avg().as_ns());
-    }
-}
-
-/// When to look again whether a vCPU whose slice ends then has gone.
-fn next_look(now: Time, ends: Option<&Window>) -> Time {
-    let Some(ends) = ends else {
-        return now + LOOK_AGAIN;
-    };
-    let first = ends.latest + LOOK_AFTER;
-    if now < first {
-        first
-    } else {
-        now + now.since(ends.latest).min(LOOK_AGAIN)
     }
 }
 
@@ -589,60 +490,4 @@ const fn leaves(why: Why) -> bool {
 /// the move is one of N_min, counted by the vCPU that makes it.
 const fn saves_a_later_move(why: Why) -> bool {
     leaves(why) || matches!(why, Why::Spread)
-}
-
-/// The ring of a vCPU, delivering into `bells`.
-fn ring_of<'a>(
-    core: &'a Core,
-    me: VcpuId,
-    bells: &Rc<RefCell<Vec<u64>>>,
-) -> Result<RingBuffer<'a>, SenseError> {
-    ring(core.sense.ring(me), Rc::clone(bells))
-}
-
-/// A ring that delivers its words into `bells`.
-pub(super) fn ring(
-    map: &libbpf_rs::MapHandle,
-    bells: Rc<RefCell<Vec<u64>>>,
-) -> Result<RingBuffer<'_>, SenseError> {
-    let failed = |source| SenseError::Bpf {
-        action: "wait for",
-        source,
-    };
-    let mut builder = RingBufferBuilder::new();
-    builder
-        .add(map, move |bytes| {
-            if let Ok(word) = bytes.try_into() {
-                bells.borrow_mut().push(u64::from_ne_bytes(word));
-            }
-            0
-        })
-        .map_err(failed)?;
-    builder.build().map_err(failed)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_overdue_vcpu_is_looked_at_ever_more_seldom() {
-        let latest = Time(50_000_000);
-        let ends = Window {
-            earliest: latest - Ns::from_ms(1),
-            expected: latest - Ns::from_us(500),
-            latest,
-        };
-        let mut now = Time(40_000_000);
-        let mut looks = Vec::new();
-        while looks.len() < 8 {
-            let next = next_look(now, Some(&ends));
-            assert!(next > now);
-            looks.push(next.since(latest));
-            now = next;
-        }
-        let us = [50, 100, 200, 400, 800, 1600, 2800, 4000].map(Ns::from_us);
-        assert_eq!(looks, us);
-        assert_eq!(next_look(now, None), now + LOOK_AGAIN);
-    }
 }
