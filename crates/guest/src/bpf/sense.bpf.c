@@ -161,7 +161,8 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 		settle(t, s, &vcpus[cpu], next->pid, now);
 		if (s) {
 			s->nr_switches++;
-			if (s->cpu != cpu && s->state == SLOT_LIVE)
+			/* Not s->cpu, which its wake-up has set already. */
+			if (t->cpu != cpu && s->state == SLOT_LIVE)
 				arrived(t, s, cpu, now);
 		}
 		set_activity(t, s, ACT_RUNNING, cpu, now);
