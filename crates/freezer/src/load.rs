@@ -5,6 +5,8 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
+use std::time::Instant;
 
 use libbpf_rs::MapHandle;
 use libbpf_rs::ProgramInput;
@@ -149,6 +151,13 @@ fn load_here(sizes: &Sizes, cpus: &CpuSet) -> Result<Loaded, Failure> {
     })
 }
 
+/// `bpf_timer_init` may not wait for memory (kernel/bpf/helpers.c), so it fails now and then
+/// with gigabytes to spare, and not a moment later.
+const MEMORY_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Between two tries.
+const MEMORY_PAUSE: Duration = Duration::from_millis(1);
+
 /// Goes to `cpu` and sets its slice timer polling.
 fn prepare(program: &libbpf_rs::ProgramMut<'_>, cpu: VcpuId) -> Result<(), Failure> {
     let mut here = KernelCpuSet::new();
@@ -157,13 +166,17 @@ fn prepare(program: &libbpf_rs::ProgramMut<'_>, cpu: VcpuId) -> Result<(), Failu
         .map_err(|errno| Failure::Pin(cpu, errno.into()))?;
     let mut call = u64::from(cpu.0).to_ne_bytes();
     const { assert!(size_of::<types::fz_call>() == size_of::<u64>()) };
-    let input = ProgramInput {
-        context_in: Some(&mut call),
-        ..ProgramInput::default()
-    };
-    let done = program.test_run(input).map_err(refused)?;
-    match done.return_value.cast_signed() {
-        0 => Ok(()),
-        errno => Err(Failure::Timer(cpu, io::Error::from_raw_os_error(-errno))),
+    let give_up = Instant::now() + MEMORY_PATIENCE;
+    loop {
+        let input = ProgramInput {
+            context_in: Some(&mut call),
+            ..ProgramInput::default()
+        };
+        let done = program.test_run(input).map_err(refused)?;
+        match -done.return_value.cast_signed() {
+            0 => return Ok(()),
+            libc::ENOMEM if Instant::now() < give_up => std::thread::sleep(MEMORY_PAUSE),
+            errno => return Err(Failure::Timer(cpu, io::Error::from_raw_os_error(errno))),
+        }
     }
 }
