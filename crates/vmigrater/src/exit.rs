@@ -57,6 +57,10 @@ impl Exit {
         for (exit, meaning) in Self::ALL {
             text.push_str(&format!("\n  {}  {meaning}", exit as u8));
         }
+        // The supervisor's, which is not a code of ours to choose.
+        text.push_str(
+            "\n  128 + N  run: the daemon was killed by signal N; every task is restored",
+        );
         text
     }
 }
