@@ -13,6 +13,7 @@
 //! ```
 
 mod check;
+mod place;
 mod value;
 
 use std::path::Path;
@@ -91,11 +92,14 @@ impl Config {
     /// # Errors
     /// As [`Config::load`].
     pub fn parse(text: &str, name: &str) -> Result<Self, ConfigError> {
-        let config: Self = toml::from_str(text).map_err(|source| ConfigError::Parse {
-            path: name.to_owned(),
-            source: Box::new(source),
+        let config: Self = toml::from_str(text).map_err(|error| {
+            let start = error.span().map(|span| span.start);
+            ConfigError::Parse {
+                at: place::at(name, start.map(|start| place::line_at(text, start))),
+                what: place::one_line(text, start, error.message()),
+            }
         })?;
-        check::check(&config, name)?;
+        check::check(&config, text, name)?;
         Ok(config)
     }
 

@@ -20,6 +20,8 @@ use serde::Serialize;
 
 use crate::config::Worth;
 use crate::roster::Change;
+use crate::roster::Roster;
+use crate::roster::Told;
 
 /// Where the scheduler listens. Its directory is root's alone, so the name cannot be
 /// taken by others before us.
@@ -93,6 +95,24 @@ impl Drop for Server {
     }
 }
 
+/// Does `change`. `tell` hands knobs to the kernel's side and says how many vCPUs are
+/// (still) there.
+pub(crate) fn apply(
+    roster: &mut Roster,
+    change: &Change,
+    tell: impl Fn(Told) -> anyhow::Result<usize>,
+) -> Answer {
+    match roster.set(change) {
+        Ok((vm, worth, told)) => match tell(told) {
+            // Its threads ended since the roster was last looked through.
+            Ok(0) => Answer::Refused(format!("VM {vm} has gone; nothing was changed")),
+            Ok(vcpus) => Answer::Done { vm, worth, vcpus },
+            Err(error) => Answer::Refused(format!("{error:#}")),
+        },
+        Err(error) => Answer::Refused(error.to_string()),
+    }
+}
+
 fn answer(client: &UnixStream, apply: &mut impl FnMut(&Change) -> Answer) -> io::Result<()> {
     client.set_nonblocking(false)?;
     let answer = match serde_json::from_str(&line(client, PATIENCE)?) {
@@ -137,6 +157,8 @@ fn line(from: &UnixStream, patience: Duration) -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Config;
+    use crate::seat::Found;
 
     #[test]
     fn a_change_arrives_and_its_answer_comes_back() {
@@ -168,6 +190,38 @@ mod tests {
         assert!(!path.exists());
         let why = ask(&path, &Change::default()).unwrap_err().to_string();
         assert!(why.contains("scx_vcpu run"), "{why}");
+    }
+
+    #[test]
+    fn a_vm_that_goes_while_it_is_set_is_told_of() {
+        let mut roster = Roster::new(Config::default(), None);
+        for vcpu in 0..2 {
+            let tid = 70 + vcpu;
+            roster.add(Found { vm: 7, tid, vcpu }, "web".to_owned(), vec![0]);
+        }
+        let change = Change {
+            vm: "web".to_owned(),
+            weight: Some(3),
+            ..Change::default()
+        };
+        // One of two threads is still there.
+        let one = apply(&mut roster, &change, |told| Ok(told.len() - 1));
+        assert!(
+            matches!(
+                one,
+                Answer::Done {
+                    vm: 7,
+                    vcpus: 1,
+                    ..
+                }
+            ),
+            "{one:?}"
+        );
+        let none = apply(&mut roster, &change, |_| Ok(0));
+        let Answer::Refused(why) = none else {
+            panic!("{none:?}");
+        };
+        assert_eq!(why, "VM 7 has gone; nothing was changed");
     }
 
     #[test]

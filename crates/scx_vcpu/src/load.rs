@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The BPF side into the kernel, with the rules of a policy.
 
-use std::io;
 use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
 use std::os::fd::AsRawFd;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 use anyhow::Context;
@@ -24,6 +25,7 @@ use crate::probe::Unsupported;
 use crate::roster::Knobs;
 use crate::run::Options;
 use crate::run::possible_cpus;
+use crate::seat;
 use crate::seat::Found;
 use crate::skel::main::MainSkel;
 use crate::skel::main::MainSkelBuilder;
@@ -174,17 +176,29 @@ pub(crate) fn settings(rules: &Rules) -> anyhow::Result<sv_settings> {
     })
 }
 
-/// Tells the BPF side what a thread is and what it is worth, before it is scheduled.
-pub(crate) fn mark(knobs: &libbpf_rs::MapHandle, found: Found, worth: Knobs) -> io::Result<()> {
+/// Tells the BPF side what a thread is and what it is worth, before it is scheduled;
+/// whether the thread is (still) there.
+pub(crate) fn mark(knobs: &impl MapCore, found: Found, worth: Knobs) -> anyhow::Result<bool> {
     let Some(tid) = rustix::process::Pid::from_raw(found.tid.cast_signed()) else {
-        return Ok(());
+        return Ok(false);
     };
     // PIDFD_THREAD (6.9), older than any kernel with sched_ext.
     let thread = rustix::process::PidfdFlags::from_bits_retain(libc::O_EXCL.cast_unsigned());
-    // One that has gone needs no mark.
-    let Ok(pidfd) = rustix::process::pidfd_open(tid, thread) else {
-        return Ok(());
-    };
+    match rustix::process::pidfd_open(tid, thread) {
+        Ok(pidfd) => mark_at(knobs, pidfd.as_fd(), found, worth),
+        // One that has gone needs no mark; no thread has an id that is out of range.
+        Err(rustix::io::Errno::SRCH | rustix::io::Errno::INVAL) => Ok(false),
+        Err(error) => Err(error).context("cannot mark a vCPU thread"),
+    }
+}
+
+/// The same for the thread behind `pidfd`, which may end at any moment.
+pub(crate) fn mark_at(
+    knobs: &impl MapCore,
+    pidfd: BorrowedFd<'_>,
+    found: Found,
+    worth: Knobs,
+) -> anyhow::Result<bool> {
     // struct sv_knobs
     let value = words(&[
         found.vm,
@@ -196,9 +210,17 @@ pub(crate) fn mark(knobs: &libbpf_rs::MapHandle, found: Found, worth: Knobs) -> 
         worth.home.map_or(0, |cpu| cpu + 1),
         0,
     ]);
-    knobs
-        .update(&pidfd.as_raw_fd().to_ne_bytes(), &value, MapFlags::ANY)
-        .map_err(io::Error::other)
+    match knobs.update(&pidfd.as_raw_fd().to_ne_bytes(), &value, MapFlags::ANY) {
+        Ok(()) => Ok(true),
+        // The kernel says ENOENT of a thread that has ended; ESRCH has no kind.
+        Err(error)
+            if error.kind() == libbpf_rs::ErrorKind::NotFound
+                || seat::policy_of(found.tid).is_none() =>
+        {
+            Ok(false)
+        }
+        Err(error) => Err(error).context("cannot mark a vCPU thread"),
+    }
 }
 
 /// Changes a vCPU that is scheduled; whether it (still) is.
@@ -230,9 +252,11 @@ fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
+/// What a refusal of the kernel means. The verifier says EACCES too: only who lacks
+/// privileges is told so.
 pub(crate) fn refuse(error: libbpf_rs::Error) -> anyhow::Error {
-    match error.kind() {
-        libbpf_rs::ErrorKind::PermissionDenied => Unsupported::NotPermitted.into(),
+    match probe::privileges(Path::new("/proc/self/status")) {
+        Err(why) if error.kind() == libbpf_rs::ErrorKind::PermissionDenied => why.into(),
         _ => Unsupported::Refused(error).into(),
     }
 }

@@ -38,7 +38,7 @@ Try this on a KVM host, as root:
   scx_vcpu run --trace /tmp/t --for 10s  the same for 10 s, with every on and off instant
   scx_vcpu run --policy credit1          Xen's credit scheduler
   scx_vcpu list                          what each vCPU has had so far
-  scx_vcpu stats --every 1s              what happens, second by second
+  scx_vcpu stats --monitor               what happens, second by second
   scx_vcpu set guest=web --weight 512    twice the CPU time of others, from now on
 
 Exit codes: 0 done; 1 something failed; 2 wrong command line; 3 this machine
@@ -103,6 +103,9 @@ struct ListArgs {
 /// The same as differences, again and again.
 #[derive(Debug, clap::Args)]
 struct StatsArgs {
+    /// A table every second until Ctrl-C; the same as without --every.
+    #[arg(long, conflicts_with = "every")]
+    monitor: bool,
     /// Time between two tables.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = humantime::parse_duration)]
     every: Duration,
@@ -170,7 +173,7 @@ fn main() -> ExitCode {
                 || error.is::<WrongPolicy>()
             {
                 USAGE
-            } else if error.is::<Unsupported>() {
+            } else if error.is::<Unsupported>() || error.is::<NotHere>() {
                 UNSUPPORTED
             } else {
                 FAILED
@@ -316,11 +319,38 @@ fn show(vcpus: &[table::Vcpu], json: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// So many things stand in the way; each has been said.
+#[derive(Debug, thiserror::Error)]
+#[error("this machine cannot run it as it is ({0} of these lines say no)")]
+struct NotHere(usize);
+
+/// Says all that stands in the way.
 fn doctor() -> anyhow::Result<()> {
-    probe::files(Path::new("/"))?;
-    println!("sched_ext, BTF and KVM are there, and no other sched_ext scheduler");
-    probe::core_scheduling()?;
-    println!("no thread has a core-scheduling cookie");
+    let checks = [
+        (
+            probe::files(Path::new("/")),
+            "sched_ext, BTF and KVM are there, and no other sched_ext scheduler",
+        ),
+        (
+            probe::privileges(Path::new("/proc/self/status")),
+            "privileges are there",
+        ),
+        (
+            probe::core_scheduling(),
+            "no thread has a core-scheduling cookie",
+        ),
+    ];
+    let mut bad = 0;
+    for (check, good) in checks {
+        match check {
+            Ok(()) => println!("ok: {good}"),
+            Err(why) => {
+                println!("no: {why}");
+                bad += 1;
+            }
+        }
+    }
+    anyhow::ensure!(bad == 0, NotHere(bad));
     Ok(())
 }
 

@@ -8,6 +8,7 @@ use std::fs;
 use std::path::Path;
 use std::path::PathBuf;
 
+use rustix::io::Errno;
 use thiserror::Error;
 
 /// Why the scheduler cannot run here.
@@ -32,8 +33,13 @@ pub enum Unsupported {
     )]
     Beside(String),
     /// Loading is not allowed.
-    #[error("not permitted to load BPF programs; run as root")]
-    NotPermitted,
+    #[error("privileges are missing ({0}); run as root")]
+    NotPermitted(String),
+    /// The kernel does not say whether a thread has a cookie.
+    #[error(
+        "whether threads have core-scheduling cookies is unknown (thread {0}: not permitted to ask); run as root"
+    )]
+    CookiesUnknown(u32),
     /// Two tasks share a core-scheduling cookie.
     #[error(
         "thread {0} has a core-scheduling cookie, and the kernel can hang with both; end that use of core scheduling first"
@@ -41,7 +47,7 @@ pub enum Unsupported {
     CoreScheduling(u32),
     /// The kernel's verifier or libbpf refused for another reason.
     #[error(
-        "the kernel refuses the scheduler's BPF programs; RUST_LOG=libbpf=debug shows its reasons"
+        "the kernel refuses the scheduler's BPF programs: its verifier, a lockdown mode or a security module; RUST_LOG=libbpf=debug shows its reasons"
     )]
     Refused(#[source] libbpf_rs::Error),
 }
@@ -94,27 +100,67 @@ pub(crate) fn has_kvm_function(root: &Path, name: &str) -> bool {
     })
 }
 
+/// Capabilities that it takes (include/uapi/linux/capability.h): to load the programs,
+/// and to give threads of others another scheduling policy.
+const CAPABILITIES: [(u32, &str); 2] = [(21, "CAP_SYS_ADMIN"), (23, "CAP_SYS_NICE")];
+
+/// Has the process with this status (normally `/proc/self/status`) the privileges?
+///
+/// # Errors
+/// The names of those that are missing.
+pub fn privileges(status: &Path) -> Result<(), Unsupported> {
+    let text = fs::read_to_string(status).unwrap_or_default();
+    let effective = text
+        .lines()
+        .find_map(|line| u64::from_str_radix(line.strip_prefix("CapEff:")?.trim(), 16).ok())
+        .unwrap_or_default();
+    let missing: Vec<&str> = CAPABILITIES
+        .iter()
+        .filter(|(bit, _)| effective & (1 << bit) == 0)
+        .map(|(_, name)| *name)
+        .collect();
+    if missing.is_empty() {
+        Ok(())
+    } else {
+        Err(Unsupported::NotPermitted(missing.join(", ")))
+    }
+}
+
 /// Is there a thread with a core-scheduling cookie?
 ///
 /// # Errors
-/// The first one that has one.
+/// The first one that has one; else one of which the kernel does not say.
 pub fn core_scheduling() -> Result<(), Unsupported> {
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    for process in processes {
+    cookies(Path::new("/proc"), cookie_of)
+}
+
+/// The same for the threads below `proc`, with `cookie_of` each.
+fn cookies(proc: &Path, cookie_of: impl Fn(u32) -> Result<u64, Errno>) -> Result<(), Unsupported> {
+    // Ours, of which the kernel always says: without core scheduling or SMT no thread has one.
+    if matches!(cookie_of(0), Err(Errno::INVAL | Errno::NODEV)) {
+        return Ok(());
+    }
+    let mut unknown = None;
+    for process in fs::read_dir(proc).into_iter().flatten().flatten() {
         let tasks = fs::read_dir(process.path().join("task"));
         for task in tasks.into_iter().flatten().flatten() {
-            let tid = task.file_name().to_str().and_then(|name| name.parse().ok());
-            if let Some(tid) = tid
-                && has_cookie(tid)
-            {
-                return Err(Unsupported::CoreScheduling(tid));
+            let Some(tid) = task.file_name().to_str().and_then(|name| name.parse().ok()) else {
+                continue;
+            };
+            match cookie_of(tid) {
+                Ok(0) => {}
+                Ok(_) => return Err(Unsupported::CoreScheduling(tid)),
+                Err(Errno::PERM | Errno::ACCESS) => unknown = unknown.or(Some(tid)),
+                // It has gone.
+                Err(_) => {}
             }
         }
     }
-    Ok(())
+    unknown.map_or(Ok(()), |tid| Err(Unsupported::CookiesUnknown(tid)))
 }
 
-fn has_cookie(tid: u32) -> bool {
+/// The cookie of a thread, 0: none; of thread 0: our own.
+fn cookie_of(tid: u32) -> Result<u64, Errno> {
     let mut cookie: u64 = 0;
     // SAFETY: PR_SCHED_CORE_GET writes one u64 to the address it is given, and
     // `cookie` outlives the call.
@@ -128,8 +174,11 @@ fn has_cookie(tid: u32) -> bool {
             &raw mut cookie,
         )
     };
-    // An error means no core scheduling in this kernel, no SMT, or no thread.
-    done == 0 && cookie != 0
+    if done == 0 {
+        return Ok(cookie);
+    }
+    let error = std::io::Error::last_os_error();
+    Err(Errno::from_io_error(&error).unwrap_or(Errno::SRCH))
 }
 
 #[cfg(test)]
@@ -172,6 +221,61 @@ mod tests {
         assert!(!has_kvm_function(dir.path(), "apic_accept_irq"));
         let empty = tempfile::tempdir().unwrap();
         assert!(!has_kvm_function(empty.path(), "x"));
+    }
+
+    #[test]
+    fn privileges_are_those_in_force() {
+        let dir = tempfile::tempdir().unwrap();
+        let status = dir.path().join("status");
+        for (effective, missing) in [
+            ("000001ffffffffff", ""),
+            ("0000000000a00000", ""),
+            ("0000000000200000", "CAP_SYS_NICE"),
+            ("0000000000000000", "CAP_SYS_ADMIN, CAP_SYS_NICE"),
+        ] {
+            let text = format!("Name:\tx\nCapPrm:\t000001ffffffffff\nCapEff:\t{effective}\n");
+            fs::write(&status, text).unwrap();
+            let said = privileges(&status).map_or_else(|why| why.to_string(), |()| String::new());
+            assert!(said.contains(missing), "{said}");
+            assert_eq!(said.is_empty(), missing.is_empty(), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_cookie_is_refused_and_one_that_is_not_told_is_not_taken_for_none() {
+        let dir = tempfile::tempdir().unwrap();
+        for task in ["7/task/7", "7/task/8", "9/task/9", "self/task/x"] {
+            fs::create_dir_all(dir.path().join(task)).unwrap();
+        }
+        let ask = |answer: &dyn Fn(u32) -> Result<u64, Errno>| match cookies(dir.path(), answer) {
+            Ok(()) => "none".to_owned(),
+            Err(why) => why.to_string(),
+        };
+        assert_eq!(ask(&|_| Ok(0)), "none");
+        let one = ask(&|tid| Ok(u64::from(tid == 8)));
+        assert!(
+            one.contains("thread 8 has a core-scheduling cookie"),
+            "{one}"
+        );
+        // One that has gone meanwhile.
+        let gone = |tid| if tid == 7 { Err(Errno::SRCH) } else { Ok(0) };
+        assert_eq!(ask(&gone), "none");
+        let hidden = |tid| if tid == 7 { Err(Errno::PERM) } else { Ok(0) };
+        let unknown = ask(&hidden);
+        assert!(unknown.contains("unknown (thread 7"), "{unknown}");
+        let both = |tid| {
+            if tid == 7 {
+                Err(Errno::PERM)
+            } else {
+                Ok(u64::from(tid == 9))
+            }
+        };
+        let both = ask(&both);
+        assert!(both.contains("thread 9 has"), "{both}");
+        // A kernel without core scheduling, and a CPU without SMT.
+        for errno in [Errno::INVAL, Errno::NODEV] {
+            assert_eq!(ask(&|_| Err(errno)), "none");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@
 mod kernel;
 
 use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
 
 use policy::host::credit::Weight;
 use policy::host::credit::credit1;
@@ -15,7 +16,11 @@ use policy::host::vslicer;
 use units::Ns;
 use units::Time;
 
+use crate::config::Class;
+use crate::load;
 use crate::load::Rules;
+use crate::roster::Knobs;
+use crate::seat::Found;
 use kernel::Kernel;
 use kernel::Kind;
 use kernel::Random;
@@ -52,6 +57,36 @@ fn isacs_settings() -> Vec<isacs::Settings> {
             s.boost_counts_as_consumed = true;
         }),
     ]
+}
+
+/// A thread may end between being found and being marked; that ends no scheduler.
+#[test]
+fn root_a_thread_that_has_gone_is_not_marked_and_no_error() {
+    let mut storage = MaybeUninit::uninit();
+    let kernel = Kernel::load(&Rules::Never, &mut storage);
+    let knobs = &kernel.0.maps.vcpus;
+    let worth = Knobs {
+        weight: 256,
+        cap_permille: 0,
+        class: Class::Cpu,
+        home: None,
+    };
+    let mut child = std::process::Command::new("sleep")
+        .arg("60")
+        .spawn()
+        .unwrap();
+    let found = Found {
+        vm: 1,
+        tid: child.id(),
+        vcpu: 0,
+    };
+    assert!(load::mark(knobs, found, worth).unwrap(), "it is there");
+    let pid = rustix::process::Pid::from_child(&child);
+    let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(!load::mark_at(knobs, pidfd.as_fd(), found, worth).unwrap());
+    assert!(!load::mark(knobs, found, worth).unwrap());
 }
 
 #[test]

@@ -22,6 +22,7 @@ use units::Ns;
 
 use crate::config;
 use crate::config::Config;
+use crate::control;
 use crate::control::Answer;
 use crate::control::SOCKET;
 use crate::control::Server;
@@ -54,6 +55,9 @@ pub const WATCHDOG: std::ops::RangeInclusive<Duration> =
 
 /// How often the policy file is looked at, and a VM's counters under iSche.
 const PERIOD: Duration = Duration::from_secs(1);
+
+/// How often cookies of core scheduling are looked for: a system call for each thread.
+const COOKIES: Duration = Duration::from_secs(5);
 
 /// Bytes of `struct sv_found`.
 const FOUND: usize = 16;
@@ -98,6 +102,7 @@ pub fn run(
     ready: impl FnOnce(usize, usize, Option<String>),
 ) -> anyhow::Result<()> {
     probe::files(Path::new("/"))?;
+    probe::privileges(Path::new("/proc/self/status"))?;
     probe::core_scheduling()?;
     let recorder = Recorder::new(options.trace.as_deref())?;
     let cores = watch::label_cores(&options.rules, &options.config)?;
@@ -150,15 +155,16 @@ fn schedule(
     let knobs = libbpf_rs::MapHandle::try_from(&skel.maps.vcpus).map_err(refuse)?;
     watch::set_core_slices(&skel, &options.rules, lock(roster).cores())?;
     let set_vcpu = &skel.progs.set_vcpu;
-    // One that is scheduled is changed; another one finds its mark when it comes.
+    // One that is scheduled is changed; another one finds its mark when it comes. How
+    // many are (still) there.
     let tell = |told: Told| -> anyhow::Result<usize> {
-        let count = told.len();
+        let mut there = 0;
         for (found, worth) in told {
-            if !load::change(set_vcpu, found, worth)? {
-                load::mark(&knobs, found, worth).context("cannot mark a vCPU thread")?;
+            if load::change(set_vcpu, found, worth)? || load::mark(&knobs, found, worth)? {
+                there += 1;
             }
         }
-        Ok(count)
+        Ok(there)
     };
     let welcome = |found: Found| {
         let line = config::command_line_of(found.vm);
@@ -218,7 +224,7 @@ fn schedule(
     let (vms, vcpus) = lock(&seats).count();
     ready(vms, vcpus, lock(roster).labels());
 
-    let mut looked = Instant::now();
+    let (mut looked, mut asked) = (Instant::now(), Instant::now());
     let mut balancer = Balancer::default();
     let mut ended = None;
     while !stop.load(Ordering::Relaxed) && end.is_none_or(|end| Instant::now() < end) {
@@ -238,12 +244,7 @@ fn schedule(
                     let why = "policy fixed treats all VMs alike; run another one";
                     return Answer::Refused(why.to_owned());
                 }
-                let changed = lock(roster).set(change);
-                match changed.map(|(vm, worth, told)| (vm, worth, tell(told))) {
-                    Ok((vm, worth, Ok(vcpus))) => Answer::Done { vm, worth, vcpus },
-                    Ok((.., Err(error))) => Answer::Refused(format!("{error:#}")),
-                    Err(error) => Answer::Refused(error.to_string()),
-                }
+                control::apply(&mut lock(roster), change, tell)
             });
         }
         if let Rules::Isacs(_) = options.rules
@@ -256,6 +257,11 @@ fn schedule(
                 let told = lock(roster).move_home(tid, Some(cpu));
                 tell(told)?;
             }
+        }
+        if asked.elapsed() >= COOKIES {
+            // One that appears while we run.
+            asked = Instant::now();
+            probe::core_scheduling()?;
         }
         if looked.elapsed() >= PERIOD {
             let length = Ns(u64::try_from(looked.elapsed().as_nanos())?);

@@ -12,6 +12,7 @@
 
 #include <bpf/bpf_helpers.h>
 
+#include "knobs.h"
 #include "replay.h"
 #include "rule_credit1.h"
 #include "rule_isacs.h"

@@ -15,22 +15,10 @@
  */
 #pragma once
 
-#include "kernel.h"
+#include "knobs.h"
 
 /* Weight of a vCPU of which user space says nothing. */
 #define DEFAULT_WEIGHT 256
-
-/*
- * What we know of a thread, for as long as it lives.
- *
- * Task storage: no size to choose, gone with the thread, no stale ids.
- */
-struct {
-	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
-	__type(value, struct sv_knobs);
-} vcpus SEC(".maps");
 
 /* New vCPUs for user space. 64 KiB hold 2700; more at once are counted. */
 struct {

@@ -5,6 +5,7 @@ use thiserror::Error;
 
 use super::Config;
 use super::Time;
+use super::place;
 use crate::policy::fixed::MAX_SLICE;
 use crate::policy::fixed::MIN_SLICE;
 
@@ -26,19 +27,19 @@ pub enum ConfigError {
         /// What the system said.
         source: std::io::Error,
     },
-    /// It is no TOML, or has a field that does not exist.
-    #[error("{path}: {}", one_line(source))]
+    /// It is no TOML, or has a field or a value that does not exist.
+    #[error("{at}: {what}")]
     Parse {
-        /// The file.
-        path: String,
-        /// What the parser said.
-        source: Box<toml::de::Error>,
+        /// The file, and the line if the parser knows it.
+        at: String,
+        /// The field, if it is in one, and what the parser said, in one line.
+        what: String,
     },
     /// A value is out of range.
-    #[error("{path}: {field} = {value}; use {right}")]
+    #[error("{at}: {field} = {value}; use {right}")]
     Value {
-        /// The file.
-        path: String,
+        /// The file, and the line if the field has one of its own.
+        at: String,
         /// The field.
         field: &'static str,
         /// What it says.
@@ -48,14 +49,15 @@ pub enum ConfigError {
     },
 }
 
-/// Is every value of the file called `name` in its range?
-pub(super) fn check(config: &Config, name: &str) -> Result<(), ConfigError> {
-    let wrong = |field, value: String, right: String| ConfigError::Value {
-        path: name.to_owned(),
+/// Is every value of the file called `name`, which has this text, in its range?
+pub(super) fn check(config: &Config, text: &str, name: &str) -> Result<(), ConfigError> {
+    let nth = |field: &'static str, nth, value: String, right: String| ConfigError::Value {
+        at: place::at(name, place::line_of(text, field, nth)),
         field,
         value,
         right,
     };
+    let wrong = |field, value, right| nth(field, 0, value, right);
     let slices = [
         ("credit1.slice", config.credit1.slice),
         ("credit1.boost_slice", config.credit1.boost_slice),
@@ -105,10 +107,11 @@ pub(super) fn check(config: &Config, name: &str) -> Result<(), ConfigError> {
             "at least 1".to_owned(),
         ));
     }
-    for vm in &config.vm {
+    for (number, vm) in config.vm.iter().enumerate() {
         if vm.pattern.is_empty() {
-            return Err(wrong(
+            return Err(nth(
                 "vm.match",
+                number,
                 "\"\"".to_owned(),
                 "a part of the VMM's command line".to_owned(),
             ));
@@ -121,14 +124,9 @@ pub(super) fn check(config: &Config, name: &str) -> Result<(), ConfigError> {
                 && !range.contains(&value)
             {
                 let right = format!("{} to {}", range.start(), range.end());
-                return Err(wrong(field, value.to_string(), right));
+                return Err(nth(field, number, value.to_string(), right));
             }
         }
     }
     Ok(())
-}
-
-/// The parser's message without its picture of the line.
-fn one_line(error: &toml::de::Error) -> String {
-    error.message().replace('\n', " ")
 }

@@ -17,14 +17,27 @@ fn bad_values_are_told_with_file_field_and_what_would_be_right() {
     for (text, parts) in [
         (
             "[credit1]\nslice = \"1us\"\n",
-            ["p.toml: credit1.slice", "1 ms to 3 s"],
+            ["p.toml, line 2: credit1.slice", "1 ms to 3 s"],
         ),
         (
             "[[vm]]\nmatch = \"a\"\nweight = 0\n",
-            ["p.toml: vm.weight = 0", "1 to 65535"],
+            ["p.toml, line 3: vm.weight = 0", "1 to 65535"],
         ),
-        ("[credit3]\n", ["p.toml", "credit3"]),
-        ("[credit2]\nslice = \"soon\"\n", ["soon", "10ms"]),
+        ("[credit3]\n", ["p.toml, line 1: ", "credit3"]),
+        (
+            "[[vm]]\nmatch = \"a\"\nweight = \"many\"\n",
+            [
+                "p.toml, line 3: vm.weight: ",
+                "\"many\", expected a whole number",
+            ],
+        ),
+        (
+            "[credit2]\nslice = \"soon\"\n",
+            [
+                "line 2: credit2.slice: ",
+                "\"soon\" is no time (expected number at 0); write \"10ms\"",
+            ],
+        ),
         ("[[vm]]\nmatch = \"\"\nweight = 1\n", ["vm.match", "part"]),
         ("[[vm]]\nmatch = \"a\"\ncap = 0\n", ["vm.cap = 0", "1 to"]),
         ("[[vm]]\nmatch = \"a\"\nclass = \"disk\"\n", ["disk", "io"]),
