@@ -11,11 +11,11 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 target := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo demo-vm test bench install fmt
+.PHONY: help setup build demo demo-vm test bench bench-native bench-vm install fmt
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' $(MAKEFILE_LIST) | \
-		while IFS='|' read -r name text; do printf '  make %-9s %s\n' "$$name" "$$text"; done
+		while IFS='|' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
 
 setup: ## install what build, demo and test need (Debian 12, as root)
 	@scripts/setup test
@@ -38,13 +38,20 @@ demo-vm: ## the same on two real VMs, where /dev/kvm cannot boot them inside an 
 test: ## lints, tests, VM matrix (as root, about 28 minutes on 2 CPUs)
 	@scripts/test
 
-bench: ## cost, latencies, micro-benchmarks and the figures of the freezer (as root)
+bench: bench-native bench-vm ## both parts of what takes long: figures, and proofs in VMs (as root, about half an hour)
+
+bench-native: ## cost, latencies, micro-benchmarks, report and trace in a browser (as root)
 	@scripts/setup bench
 	cargo build --release --locked -p vmigrater -p vlab
 	CARGO_TARGET_DIR=$(target) scripts/bench-cost
 	cargo bench -p freezer --bench slices --locked
 	CARGO_TARGET_DIR=$(target) scripts/check-report crates/experiment/testdata/recorded.json
 	CARGO_TARGET_DIR=$(target) scripts/check-trace crates/experiment/testdata/recorded.json
+
+bench-vm: ## shares by weight and what ordinary threads pay, under the host schedulers (as root)
+	@scripts/setup vm
+	cargo build --locked -p vlab -p scx_vcpu
+	SHARES_WINDOW=30s SCX_COST_ROUNDS=6 cargo test --locked -p vlab --test vm_scx -- --ignored --nocapture --test-threads=1
 
 install: build ## programs and systemd units below PREFIX=/usr/local
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(UNITDIR)
