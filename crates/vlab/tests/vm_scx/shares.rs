@@ -39,10 +39,10 @@ fn root_vm_scx_vcpu_shares_follow_weights() {
     let output = boot_with(&script, machine);
     let mut worst = Vec::new();
     for run in runs.split(' ') {
-        for (weight, part) in [(256, 1), (512, 2), (1024, 4)] {
+        let heeds_weights = !run.starts_with("fixed") && !run.starts_with("vslicer");
+        let weights = [(256, 1), (512, 2), (1024, 4)];
+        for &(weight, part) in &weights[..if heeds_weights { 3 } else { 1 }] {
             let vcpus = vcpus(&output, &format!("{run}-{weight}"), 4);
-            let heeds_weights = !run.starts_with("fixed") && !run.starts_with("vslicer");
-            let part = if heeds_weights { part } else { 1 };
             let (asked, got) = (
                 f64::from(part) / f64::from(part + 1),
                 share(&vcpus[..2], &vcpus[2..]),
