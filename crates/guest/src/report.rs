@@ -137,7 +137,8 @@ pub struct Report {
     pub tasks: Vec<Task>,
     /// I/O inactivity time of all I/O-bound tasks since the start.
     pub io_inactivity_ns: Ns,
-    /// What dry run would have saved of it, estimated.
+    /// What dry run would have saved of it, estimated: per gap of a vCPU and task one
+    /// move, and of its gain what fits into the present slice of the vCPU it goes to.
     pub would_have_saved_ns: Ns,
     /// Time during which at least one task was I/O-bound.
     pub io_phase_ns: Ns,

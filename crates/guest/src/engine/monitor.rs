@@ -402,6 +402,11 @@ impl Monitor {
         };
         let slot = self.views.slots[index];
         let seat = &self.core.seats[slot];
+        let dry_run = self.core.settings.dry_run;
+        let gap = self.core.sense.shared().vcpu(m.from).nr_gaps;
+        if dry_run && seat.would_have_left(m.from, gap) {
+            return;
+        }
         let Some(claim) = seat.claim(self.views.now, CLAIM) else {
             return;
         };
@@ -427,8 +432,11 @@ impl Monitor {
         }
         tracing::trace!(task = %m.task, from = %m.from, to = %m.to, why = ?m.why, ?gain,
             activity = ?self.views.tasks[index].activity, from_state = ?from_state, to_state = ?to_state, now = %self.views.now.as_ns(), "decided");
-        if self.core.settings.dry_run {
-            let saved = gain.unwrap_or(Ns::ZERO);
+        if dry_run {
+            seat.would_leave(m.from, gap);
+            // Where it would have gone it would have run for so long.
+            let there = to_state.and_then(|state| left_of(state, self.views.now));
+            let saved = gain.map_or(Ns::ZERO, |gain| there.map_or(gain, |left| gain.min(left)));
             self.counters()
                 .would_have_saved_ns
                 .fetch_add(saved.as_ns(), Ordering::Relaxed);
@@ -478,6 +486,16 @@ impl Monitor {
         publish(&counters.n_min, self.budget.n_min());
         publish(&counters.n_migrate, self.budget.n_migrate());
         publish(&counters.c_avg_ns, self.budget.c_avg().as_ns());
+    }
+}
+
+/// What is left of the slice of a vCPU that runs, where that is known.
+fn left_of(state: VcpuState, now: Time) -> Option<Ns> {
+    match state {
+        VcpuState::Running {
+            ends: Some(ends), ..
+        } => Some(ends.expected.since(now)),
+        _ => None,
     }
 }
 

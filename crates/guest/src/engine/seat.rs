@@ -45,6 +45,11 @@ pub(super) struct LeverState {
     pub(super) on_cpu: Ns,
 }
 
+/// One word for a vCPU and a gap of it, never zero.
+fn dry_key(vcpu: VcpuId, gap: u64) -> u64 {
+    (u64::from(vcpu.0) + 1) << 48 | gap & 0xffff_ffff_ffff
+}
+
 /// The right to move a task, until this instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Claim(Time);
@@ -68,6 +73,9 @@ pub(super) struct Seat {
     claimed_until: AtomicU64,
     moves: AtomicU64,
     moved_at: AtomicU64,
+    /// In a dry run, the end of a slice that the task would not have met: see
+    /// [`Seat::would_have_left`].
+    dry: AtomicU64,
     pub(super) lever: Mutex<Option<LeverState>>,
 }
 
@@ -76,6 +84,7 @@ impl Seat {
         self.home.store(NOWHERE, Ordering::Relaxed);
         self.moves.store(0, Ordering::Relaxed);
         self.moved_at.store(0, Ordering::Relaxed);
+        self.dry.store(0, Ordering::Relaxed);
         self.claimed_until.store(0, Ordering::Relaxed);
         if let Ok(mut slot) = self.lever.lock() {
             *slot = lever;
@@ -106,6 +115,17 @@ impl Seat {
     /// Is the task here held, or only let go to compare?
     pub(super) fn is_ours(&self) -> bool {
         self.free.load(Ordering::Relaxed) || self.seated.load().is_some()
+    }
+
+    /// In a dry run: would the task have been moved off this vCPU already, for the gap
+    /// with this number? It stays there, and each later look finds it there again.
+    pub(super) fn would_have_left(&self, vcpu: VcpuId, gap: u64) -> bool {
+        self.dry.load(Ordering::Relaxed) == dry_key(vcpu, gap)
+    }
+
+    /// In a dry run: it would have been moved now.
+    pub(super) fn would_leave(&self, vcpu: VcpuId, gap: u64) {
+        self.dry.store(dry_key(vcpu, gap), Ordering::Relaxed);
     }
 
     pub(super) fn anyone(&self) -> Option<Arc<Seated>> {
