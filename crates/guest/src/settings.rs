@@ -2,6 +2,8 @@
 //! Everything a user can set, already validated. The file format, its errors
 //! and its help texts live in the daemon's crate.
 
+use std::path::PathBuf;
+
 use policy::guest::budget;
 use policy::guest::iobound;
 use policy::guest::placement;
@@ -67,6 +69,9 @@ pub struct Settings {
     pub source: SourceChoice,
     /// The id of a BPF map that stands in for KVM's steal pages (test beds).
     pub steal_map_id: Option<u32>,
+    /// A file that stands in for /proc/stat as the wake-up switch, as if no program
+    /// could look at the timer interrupt (test beds).
+    pub steal_stat: Option<PathBuf>,
     /// The published heartbeat, profile and fallback.
     pub heartbeat: Heartbeat,
     /// Slice estimator.
@@ -103,6 +108,7 @@ impl Default for Settings {
             mode: ModeChoice::Vmigrater,
             source: SourceChoice::Auto,
             steal_map_id: None,
+            steal_stat: None,
             heartbeat: Heartbeat {
                 period: Ns::from_us(300),
                 // Twice the period: a timer on a loaded VM is late by tens of

@@ -3,7 +3,6 @@
 //! when they are not. It is not bound to a vCPU and not in a hurry.
 
 use std::cell::RefCell;
-use std::fs;
 use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
@@ -11,13 +10,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::time::Instant;
 
-use units::Ns;
-
 use super::bells::ring;
 use super::core::Core;
 use super::count::Wakeup;
 use super::mover;
 use super::preferred;
+use super::steal_stat::Seen;
+use super::steal_stat::StealStat;
 use super::thread::Waiter;
 use super::trials::Programs;
 use crate::sense::Bell;
@@ -26,16 +25,8 @@ use crate::sense::SenseError;
 use crate::sense::SlotState;
 use crate::sense::now;
 
-/// Where no program can look at the timer interrupt, /proc/stat is read this
-/// often while asleep: the only timer that ever runs in that state, and only on
-/// such kernels.
-const STEAL_POLL: Duration = Duration::from_secs(1);
-
 /// Between two looks whether vCPUs are back that a thread was to be given back.
 const OFFLINE_LOOK: Duration = Duration::from_millis(500);
-
-/// Steal since the last look that means sharing.
-const STEAL_MIN: Ns = Ns::from_ms(20);
 
 /// After lost events, children are looked for this often at most: a look takes
 /// milliseconds.
@@ -59,7 +50,7 @@ fn try_run(core: &Arc<Core>) -> Result<(), SenseError> {
             source,
         }
     })?;
-    let mut steal = stolen();
+    let mut steal = (!core.sense.has_tick()).then(|| StealStat::new(&core.settings));
     let mut swept = Instant::now();
     let mut programs = Programs::default();
     while !core.stopping() {
@@ -69,9 +60,9 @@ fn try_run(core: &Arc<Core>) -> Result<(), SenseError> {
         let sweep = core
             .sweep_is_due()
             .then(|| SWEEP_PERIOD.saturating_sub(swept.elapsed()));
-        let timeout = (!core.sense.has_tick())
-            .then_some(STEAL_POLL)
-            .into_iter()
+        let timeout = steal
+            .iter()
+            .map(StealStat::due_in)
             .chain(advised.then_some(preferred::PERIOD))
             .chain(sweep)
             .chain(core.actor.owes().then_some(OFFLINE_LOOK))
@@ -91,15 +82,10 @@ fn try_run(core: &Arc<Core>) -> Result<(), SenseError> {
         core.counters[0].woke(Wakeup::Control);
         core.control_poke.clear();
         let _ = ring.consume();
-        if !core.sense.has_tick() {
-            let now_stolen = stolen();
-            let shared = now_stolen - steal >= STEAL_MIN;
-            steal = now_stolen;
-            if asleep && shared {
-                wake(core)?;
-            } else if !asleep && !shared {
-                sleep(core);
-            }
+        match steal.as_mut().map(StealStat::look) {
+            Some(Seen::Sharing) => wake(core)?,
+            Some(Seen::Quiet) if !asleep => sleep(core),
+            _ => {}
         }
         for word in bells.borrow_mut().drain(..) {
             match Bell::decode(word) {
@@ -190,33 +176,4 @@ fn disarm(core: &Core) {
     // will be found again.
     let_go(core);
     tracing::info!("no task has been I/O-bound for a while: the detector is detached");
-}
-
-/// Steal time of the whole VM since boot, from /proc/stat; zero where it cannot
-/// be read, which keeps us asleep.
-fn stolen() -> Ns {
-    fs::read_to_string("/proc/stat")
-        .ok()
-        .and_then(|text| steal_of(&text))
-        .unwrap_or(Ns::ZERO)
-}
-
-/// The eighth number of the `cpu` line, in ticks of 10 ms.
-fn steal_of(stat: &str) -> Option<Ns> {
-    let line = stat.lines().find(|line| line.starts_with("cpu "))?;
-    let ticks: u64 = line.split_whitespace().nth(8)?.parse().ok()?;
-    Some(Ns::from_ms(ticks.saturating_mul(10)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn steal_is_the_eighth_number() {
-        let stat = "cpu  1 2 3 4 5 6 7 42 9 10\ncpu0 1 2 3 4 5 6 7 99 9 10\n";
-        assert_eq!(steal_of(stat), Some(Ns::from_ms(420)));
-        assert_eq!(steal_of("cpu  1 2 3\n"), None);
-        assert_eq!(steal_of(""), None);
-    }
 }

@@ -45,6 +45,7 @@ mod mover;
 mod preferred;
 mod seat;
 mod snapshot;
+mod steal_stat;
 mod thread;
 mod trials;
 mod view;

@@ -106,7 +106,7 @@ impl Sense {
             btf.type_by_name::<Typedef<'_>>(&format!("btf_trace_{name}"))
                 .is_some()
         };
-        let has_tick = has_tracepoint("local_timer_exit");
+        let has_tick = settings.steal_stat.is_none() && has_tracepoint("local_timer_exit");
         let (source, pages, steal_map) = choose_source(settings, nr_vcpus, has_tick)?;
 
         let storage = Box::leak(Box::new(MaybeUninit::uninit()));
