@@ -1,18 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The part of the detector that every context switch pays for is attached while
-//! somebody does I/O, and not for longer. As root, `--test-threads=1`.
+//! The detector finds every kind of I/O wait and where it ends, and the part of it that
+//! every context switch pays for is attached while somebody does I/O, and not for longer.
+//! As root, `--test-threads=1`.
 
 #![allow(clippy::unwrap_used, reason = "the helpers are tests too")]
 
 #[path = "engine/bed.rs"]
 #[allow(dead_code, reason = "shared with the tests of the engine")]
 mod bed;
+#[path = "engine/disk.rs"]
+mod disk;
 #[path = "engine/subject.rs"]
 #[allow(dead_code, reason = "shared with the tests of the engine")]
 mod subject;
 
 use std::io::Write;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::path::PathBuf;
 use std::process::Child;
 use std::process::Command;
 use std::process::Stdio;
@@ -29,7 +34,9 @@ use rustix::process::Signal;
 use rustix::process::kill_process_group;
 use subject::Order;
 use subject::Subject;
+use units::CpuSet;
 use units::Ns;
+use units::VcpuId;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -112,6 +119,125 @@ fn root_block_requests_attach_the_detector() {
     eventually(20 * SECOND, "detached again", || {
         !engine.report().detector_attached
     });
+    engine.stop();
+}
+
+fn is_found(engine: &Engine, subject: &Subject) -> bool {
+    let report = engine.report();
+    report.tasks.iter().any(|task| task.tid == subject.tid())
+}
+
+#[test]
+fn root_each_way_of_waiting_for_a_disk_is_found() {
+    let bed = Bed::new();
+    let engine = bed.engine(bed.settings());
+    let subject = Subject::start();
+    let ways = [
+        Order::Direct,
+        Order::Buffered,
+        Order::Fsync,
+        Order::Uring,
+        Order::Aio,
+    ];
+    for way in ways {
+        let before = subject.done();
+        subject.order(way);
+        let found = bed::becomes(8 * SECOND, || is_found(&engine, &subject));
+        let done = subject.done() - before;
+        assert!(found, "{way:?}, {done} requests: {:#?}", engine.report());
+        println!("{way:?}: found after {done} requests at most");
+        // Gone before the next: each is found by itself.
+        subject.order(Order::Compute);
+        eventually(4 * SECOND, "not I/O-bound any more", || {
+            !is_found(&engine, &subject)
+        });
+    }
+    engine.stop();
+}
+
+/// Counts completions of block requests by the CPU that handles them, as the kernel's
+/// own tracer sees them.
+struct Completions(PathBuf);
+
+impl Completions {
+    fn count() -> Self {
+        let name = format!("vmigrater-test-{}", std::process::id());
+        let counting = Self(Path::new("/sys/kernel/tracing/instances").join(name));
+        std::fs::create_dir(&counting.0).unwrap();
+        counting.switch("1");
+        counting
+    }
+
+    fn switch(&self, on: &str) {
+        std::fs::write(self.0.join("events/block/block_rq_complete/enable"), on).unwrap();
+    }
+
+    /// So far, by CPU.
+    fn by_cpu(&self) -> Vec<u64> {
+        let of = |cpu| {
+            let file = self.0.join(format!("per_cpu/cpu{cpu}/stats"));
+            let stats = std::fs::read_to_string(file).unwrap();
+            let number = |what: &str| -> u64 {
+                let line = stats.lines().find_map(|line| line.strip_prefix(what));
+                line.unwrap().trim().parse().unwrap()
+            };
+            number("entries:") + number("overrun:")
+        };
+        (0..bed::CPUS).map(of).collect()
+    }
+}
+
+impl Drop for Completions {
+    fn drop(&mut self) {
+        self.switch("0");
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+/// Two readers who stay on one CPU each submit; the report of a third one, whom
+/// nobody moves, says what the kernel's own tracer says.
+#[test]
+fn root_where_a_disks_requests_complete_is_learnt() {
+    let bed = Bed::new();
+    let engine = bed.engine(Settings {
+        dry_run: true,
+        ..bed.settings()
+    });
+    let pinned = [0, 1].map(|cpu| {
+        let subject = Subject::start();
+        subject.set_mask(&CpuSet::only(VcpuId(cpu)));
+        subject.order(Order::Direct);
+        subject
+    });
+    let free = Subject::start();
+    free.order(Order::Direct);
+    let completions = Completions::count();
+    eventually(10 * SECOND, "200 requests from each CPU", || {
+        pinned.iter().all(|subject| subject.done() > 200)
+    });
+    let (before, then) = (completions.by_cpu(), pinned.each_ref().map(Subject::done));
+    eventually(10 * SECOND, "200 more from each CPU", || {
+        let mut both = pinned.iter().zip(then);
+        both.all(|(subject, then)| subject.done() > then + 200)
+    });
+    let after = completions.by_cpu();
+    let seen: Vec<u64> = after.iter().zip(before).map(|(a, b)| a - b).collect();
+    let all: u64 = seen.iter().sum();
+    let only = seen.iter().position(|count| count * 100 >= all * 95);
+    println!("completions by CPU: {seen:?}");
+    assert!(
+        only.is_some() || seen.iter().all(|count| count * 100 >= all * 20),
+        "this disk neither completes on one CPU nor where a request comes from: {seen:?}"
+    );
+    let expected = only.map_or("follows-task".to_owned(), |cpu| format!("vcpu {cpu}"));
+    let mut told = None;
+    bed::becomes(8 * SECOND, || {
+        let report = engine.report();
+        let task = report.tasks.into_iter().find(|task| task.tid == free.tid());
+        told = task.map(|task| task.completion);
+        told.as_ref() == Some(&expected)
+    });
+    assert_eq!(told, Some(expected), "{seen:?}");
     engine.stop();
 }
 

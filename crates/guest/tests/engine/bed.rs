@@ -51,14 +51,20 @@ pub(crate) struct Bed {
 impl Bed {
     /// Two VMs on each CPU.
     pub(crate) fn new() -> Self {
+        Self::computing_on(&CpuSet::first(CPUS))
+    }
+
+    /// The same with compute on some of the CPUs only.
+    pub(crate) fn computing_on(cpus: &CpuSet) -> Self {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let stop = Arc::new(AtomicBool::new(false));
-        let compute = (0..CPUS as usize)
+        let compute = cpus
+            .iter()
             .map(|cpu| {
                 let stop = Arc::clone(&stop);
                 std::thread::spawn(move || {
                     let mut set = rustix::thread::CpuSet::new();
-                    set.set(cpu);
+                    set.set(cpu.index());
                     rustix::thread::sched_setaffinity(None, &set).unwrap();
                     while !stop.load(Ordering::Relaxed) {
                         std::hint::spin_loop();

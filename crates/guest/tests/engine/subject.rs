@@ -28,14 +28,20 @@ use units::VcpuId;
 
 use crate::bed::eventually;
 use crate::bed::now;
+use crate::disk::Disk;
 
 /// Names the shared file to the child.
 const ENV: &str = "ENGINE_SUBJECT";
 /// Device time of one request.
-const DEVICE_NS: u32 = 100_000;
+pub(crate) const DEVICE_US: u64 = 100;
+const DEVICE_NS: u32 = DEVICE_US as u32 * 1000;
 /// Threads that a storm starts, one at a time, and how many of them stay.
-pub(crate) const STORM: u64 = 2000;
-const STAY_EACH: u64 = 100;
+pub(crate) const STORM: u64 = 10_000;
+const STAY_EACH: u64 = 500;
+/// Threads of a crowd and the device time of their requests: few enough requests
+/// that all of them wait for most of their time.
+pub(crate) const CROWD: u64 = 200;
+const CROWD_DEVICE_NS: u32 = 20_000_000;
 
 /// The words of the shared memory; completed requests follow.
 const TID: usize = 0;
@@ -51,6 +57,7 @@ const WORDS: usize = HEADER + RECORDS;
 /// What the program does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
+#[allow(dead_code, reason = "not every program that has a subject orders all")]
 pub(crate) enum Order {
     /// Sleeps, not on I/O.
     Sleep,
@@ -65,8 +72,19 @@ pub(crate) enum Order {
     Wary,
     /// Requests in pairs, every other one completed by a kernel thread: it wakes
     /// whoever waits for a terminal's input.
-    #[allow(dead_code, reason = "not every program that has a subject orders it")]
     Terminal,
+    /// Many threads, each with one request after another.
+    Crowd,
+    /// Reads of a file, past the page cache.
+    Direct,
+    /// Reads of a file of which no page is cached.
+    Buffered,
+    /// Writes that are durable before the next one.
+    Fsync,
+    /// Direct reads through an I/O ring.
+    Uring,
+    /// Direct reads by the kernel's older asynchronous interface.
+    Aio,
 }
 
 /// A request that was completed.
@@ -257,6 +275,8 @@ pub(crate) fn run() {
     let board = Board::map(&open(path.as_ref()));
     let mut ring = IoUring::new(2).unwrap();
     let mut terminal = None;
+    let mut disk = None;
+    let mut crowd = false;
     rustix::thread::set_name(crate::bed::COMM).unwrap();
     let tid = rustix::thread::gettid().as_raw_nonzero().get();
     board
@@ -276,7 +296,13 @@ pub(crate) fn run() {
                 &mut ring,
                 DEVICE_NS * if is_narrow() { 20 } else { 1 },
             ),
-            _ => {
+            6 => {
+                if !std::mem::replace(&mut crowd, true) {
+                    (0..CROWD).for_each(|_| one_of_a_crowd());
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            5 => {
                 request(&board, &mut ring, DEVICE_NS);
                 let (far, near) = terminal.get_or_insert_with(open_terminal);
                 rustix::io::write(&*far, b"x").unwrap();
@@ -284,6 +310,17 @@ pub(crate) fn run() {
                 let fd = io_uring::types::Fd(near.as_raw_fd());
                 let entry = opcode::Read::new(fd, byte.as_mut_ptr(), 1).build();
                 complete(&board, &mut ring, &entry);
+            }
+            order => {
+                let disk = disk.get_or_insert_with(Disk::new);
+                match order {
+                    7 => disk.read_direct(),
+                    8 => disk.read_buffered(),
+                    9 => disk.write_through(),
+                    10 => disk.read_by_ring(&mut ring),
+                    _ => disk.read_by_aio(),
+                }
+                take_down(&board);
             }
         }
     }
@@ -323,6 +360,11 @@ fn complete(board: &Board, ring: &mut IoUring, entry: &io_uring::squeue::Entry) 
         let _ = ring.submit_and_wait(1);
     }
     ring.completion().for_each(drop);
+    take_down(board);
+}
+
+/// One more request was completed, here and now.
+fn take_down(board: &Board) {
     let done = board.get(DONE);
     if (done as usize) < RECORDS {
         let cpu = rustix::thread::sched_getcpu() as u64;
@@ -345,6 +387,26 @@ fn compute() {
     while now() < until {
         std::hint::spin_loop();
     }
+}
+
+/// Starts a thread that does one request after another, for good.
+fn one_of_a_crowd() {
+    let small = std::thread::Builder::new().stack_size(64 << 10);
+    let thread = small.spawn(|| {
+        let mut ring = IoUring::new(2).unwrap();
+        let length = Timespec::new().nsec(CROWD_DEVICE_NS);
+        loop {
+            // SAFETY: the length lives as long as the thread.
+            unsafe {
+                ring.submission()
+                    .push(&opcode::Timeout::new(&length).build())
+            }
+            .unwrap();
+            let _ = ring.submit_and_wait(1);
+            ring.completion().for_each(drop);
+        }
+    });
+    drop(thread.unwrap());
 }
 
 /// Starts a thread that ends at once, or, now and then, stays.
