@@ -18,8 +18,8 @@ fn main() {
     let args: Vec<OsString> = ["-mcpu=v3", "-I", "../policy/include", "-Wall", "-Werror"]
         .map(OsString::from)
         .into();
-    // The scheduler, and what its tests replay events with.
-    for name in ["main", "replay"] {
+    // The scheduler, its trace alone, and what its tests replay events with.
+    for name in ["main", "look", "replay"] {
         SkeletonBuilder::new()
             .source(bpf.join(format!("{name}.bpf.c")))
             .obj(out.join(format!("{name}.bpf.o")))

@@ -16,7 +16,8 @@
 //! the BPF side into the kernel, `ended` why that ended us, [`roster`] what each VM is
 //! worth, [`control`] what `scx_vcpu set` talks to, `seat` threads in and out of
 //! SCHED_EXT, `watch` the policy file while it runs, [`table`] the counters, [`trace`]
-//! the file that records every on and off instant.
+//! the file that records every on and off instant, [`look`] the same under the kernel's
+//! own scheduler.
 //!
 //! # Adding a policy
 //! A header `src/bpf/policy_NAME.h` with its rule, its parameters in
@@ -25,6 +26,7 @@
 
 pub mod config;
 pub mod control;
+pub mod look;
 pub mod policy;
 pub mod probe;
 pub mod roster;

@@ -15,6 +15,7 @@ use scx_vcpu::config::Class;
 use scx_vcpu::config::Config;
 use scx_vcpu::config::ConfigError;
 use scx_vcpu::control;
+use scx_vcpu::look;
 use scx_vcpu::policy::Policy;
 use scx_vcpu::policy::fixed;
 use scx_vcpu::probe;
@@ -40,6 +41,7 @@ Try this on a KVM host, as root:
   scx_vcpu list                          what each vCPU has had so far
   scx_vcpu stats --monitor               what happens, second by second
   scx_vcpu set guest=web --weight 512    twice the CPU time of others, from now on
+  scx_vcpu trace /tmp/t --for 10s        what the kernel's own scheduler does with vCPUs
 
 Exit codes: 0 done; 1 something failed; 2 wrong command line; 3 this machine
 lacks something (the message says what).";
@@ -58,6 +60,7 @@ enum Command {
     List(ListArgs),
     Stats(StatsArgs),
     Set(SetArgs),
+    Trace(TraceArgs),
     /// Whether this machine can run it; changes nothing.
     Doctor,
 }
@@ -135,6 +138,18 @@ struct SetArgs {
     cap: Option<u32>,
 }
 
+/// Records every on and off instant of every vCPU until Ctrl-C and schedules nothing:
+/// whatever has the vCPUs keeps them.
+#[derive(Debug, clap::Args)]
+struct TraceArgs {
+    /// Where the trace goes.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// End after so long.
+    #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
+    length: Option<Duration>,
+}
+
 fn time(text: &str) -> Result<Ns, String> {
     let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
     u64::try_from(time.as_nanos())
@@ -162,6 +177,7 @@ fn main() -> ExitCode {
         Command::List(args) => list(args),
         Command::Stats(args) => stats(args),
         Command::Set(args) => set(args),
+        Command::Trace(args) => trace(args),
         Command::Doctor => doctor(),
     };
     match done {
@@ -308,6 +324,13 @@ fn set(args: &SetArgs) -> anyhow::Result<()> {
         }
         control::Answer::Refused(why) => anyhow::bail!(why),
     }
+}
+
+fn trace(args: &TraceArgs) -> anyhow::Result<()> {
+    let stop = stop_flag()?;
+    look::run(&args.file, args.length, &stop, |vms, vcpus| {
+        println!("nothing is scheduled here: {vcpus} vCPUs of {vms} VMs; Ctrl-C ends it");
+    })
 }
 
 fn show(vcpus: &[table::Vcpu], json: bool) -> anyhow::Result<()> {

@@ -69,6 +69,15 @@ pub fn files(root: &Path) -> Result<(), Unsupported> {
     if !matches!(state.trim(), "" | "disabled") {
         return Err(another(&sched_ext));
     }
+    kvm(root)
+}
+
+/// Whether vCPUs can be found on a system whose files are below `root`.
+pub(crate) fn kvm(root: &Path) -> Result<(), Unsupported> {
+    let btf = root.join("sys/kernel/btf/vmlinux");
+    if !btf.exists() {
+        return Err(Unsupported::NoBtf(btf));
+    }
     // The vCPU's kernel structure is described by the module that has it; in a
     // kernel with KVM built in, by the kernel's own description.
     let kvm = root.join("sys/kernel/btf/kvm");

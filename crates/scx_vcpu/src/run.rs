@@ -2,7 +2,7 @@
 //! The life of a scheduler: load, find vCPUs, follow them, record, end.
 
 mod pin;
-mod record;
+pub(crate) mod record;
 
 use std::io::Read;
 use std::mem::MaybeUninit;
@@ -46,7 +46,7 @@ use pin::Pin;
 use record::Recorder;
 
 /// How often the trace is emptied, and at most so late a signal is seen.
-const ROUND: Duration = Duration::from_millis(100);
+pub(crate) const ROUND: Duration = Duration::from_millis(100);
 
 /// What [`Options::watchdog`] may be. 30 s is the kernel's own limit and the default; below
 /// 4.1 s it warns.
@@ -331,10 +331,13 @@ fn list(skel: &MainSkel<'_>) -> anyhow::Result<Vec<Found>> {
         .map_err(refuse)?
         .read_to_end(&mut bytes)
         .context("cannot list the vCPUs")?;
-    Ok(bytes
-        .chunks_exact(FOUND)
-        .filter_map(Found::decode)
-        .collect())
+    Ok(found_in(&bytes))
+}
+
+/// What the iterator has written.
+pub(crate) fn found_in(bytes: &[u8]) -> Vec<Found> {
+    let entries = bytes.chunks_exact(FOUND);
+    entries.filter_map(Found::decode).collect()
 }
 
 fn libbpf_says(_level: libbpf_rs::PrintLevel, message: String) {

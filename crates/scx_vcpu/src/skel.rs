@@ -16,6 +16,10 @@ pub(crate) mod main {
     include!(concat!(env!("OUT_DIR"), "/main.skel.rs"));
 }
 
+pub(crate) mod look {
+    include!(concat!(env!("OUT_DIR"), "/look.skel.rs"));
+}
+
 #[cfg(test)]
 pub(crate) mod replay {
     include!(concat!(env!("OUT_DIR"), "/replay.skel.rs"));

@@ -5,7 +5,8 @@
  * The tracepoint and not the scheduler's own callbacks: a thread of the fair
  * class that preempts a vCPU for 20 us is seen here too, and the trace is the
  * same whatever policy runs. User space empties the ring ten times a second; an
- * event that does not fit is counted, so that a gap in the trace is known.
+ * event that does not fit is counted, so that a gap in the trace is known. In
+ * look.bpf.c the policy is the kernel's own, and each context switch costs two look-ups.
  */
 #pragma once
 
@@ -16,8 +17,6 @@ struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 8 * 1024 * 1024);
 } trace SEC(".maps");
-
-const volatile bool tracing;
 
 /* Events that did not fit. */
 u64 nr_trace_lost;
@@ -47,8 +46,8 @@ int BPF_PROG(switches, bool preempt, struct task_struct *prev, struct task_struc
 	     unsigned int prev_state)
 {
 	u32 cpu = bpf_get_smp_processor_id();
-	struct sv_knobs *from = prev->policy == SCHED_EXT ? vcpu_of(prev) : NULL;
-	struct sv_knobs *to = next->policy == SCHED_EXT ? vcpu_of(next) : NULL;
+	struct sv_knobs *from = may_be_ours(prev) ? vcpu_of(prev) : NULL;
+	struct sv_knobs *to = may_be_ours(next) ? vcpu_of(next) : NULL;
 
 	if (from) {
 		enum sv_kind kind = SV_OFF_HOST;
@@ -68,7 +67,7 @@ int BPF_PROG(switches, bool preempt, struct task_struct *prev, struct task_struc
 SEC("tp_btf/sched_wakeup")
 int BPF_PROG(wakes, struct task_struct *p)
 {
-	struct sv_knobs *vcpu = p->policy == SCHED_EXT ? vcpu_of(p) : NULL;
+	struct sv_knobs *vcpu = may_be_ours(p) ? vcpu_of(p) : NULL;
 
 	if (vcpu)
 		trace_event(p, vcpu, p->thread_info.cpu, SV_WAKE);

@@ -34,6 +34,16 @@ static __always_inline struct sv_knobs *vcpu_of(struct task_struct *p)
 	return bpf_task_storage_get(&vcpus, p, NULL, 0);
 }
 
+/* Can the thread be a vCPU that is ours? Who only looks on has those of any class. */
+static __always_inline bool may_be_ours(struct task_struct *p)
+{
+#ifdef ONLY_LOOKS
+	return true;
+#else
+	return p->policy == SCHED_EXT;
+#endif
+}
+
 SEC("fentry/kvm_arch_vcpu_ioctl_run")
 int BPF_PROG(vcpu_runs, struct kvm_vcpu *kvm_vcpu)
 {
@@ -42,7 +52,7 @@ int BPF_PROG(vcpu_runs, struct kvm_vcpu *kvm_vcpu)
 	struct sv_knobs *knobs;
 
 	/* Still told again when user space could not make it SCHED_EXT. */
-	if (p->policy == SCHED_EXT && vcpu_of(p))
+	if (may_be_ours(p) && vcpu_of(p))
 		return 0;
 	knobs = bpf_task_storage_get(&vcpus, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!knobs)

@@ -14,17 +14,17 @@ use super::lock;
 use crate::trace::MAGIC;
 
 /// Where the trace goes, if somewhere, and what went wrong there.
-pub(super) struct Recorder(Mutex<(Option<BufWriter<File>>, Option<io::Error>)>);
+pub(crate) struct Recorder(Mutex<(Option<BufWriter<File>>, Option<io::Error>)>);
 
 impl Recorder {
     /// To this file, which begins anew.
-    pub(super) fn new(path: Option<&Path>) -> anyhow::Result<Self> {
+    pub(crate) fn new(path: Option<&Path>) -> anyhow::Result<Self> {
         let writer = path.map(open).transpose()?;
         Ok(Self(Mutex::new((writer, None))))
     }
 
     /// What goes wrong is told by [`Self::flush`]: the caller is called by libbpf.
-    pub(super) fn write(&self, bytes: &[u8]) {
+    pub(crate) fn write(&self, bytes: &[u8]) {
         let (writer, failed) = &mut *lock(&self.0);
         if let Some(writer) = writer
             && let Err(error) = writer.write_all(bytes)
@@ -37,7 +37,7 @@ impl Recorder {
     ///
     /// # Errors
     /// It could not be written, now or before.
-    pub(super) fn flush(&self) -> anyhow::Result<()> {
+    pub(crate) fn flush(&self) -> anyhow::Result<()> {
         let (writer, failed) = &mut *lock(&self.0);
         if let Some(writer) = writer
             && let Err(error) = writer.flush()
