@@ -18,8 +18,8 @@ pub struct Lab {
     pub why: String,
     /// All times of the scenario were multiplied by this.
     pub dilation: u32,
-    /// Policy of the host scheduler, as `scx_vcpu run --policy` calls it; `fixed` where a
-    /// result does not say.
+    /// Policies of the host scheduler in the order in which the arms name them, separated by
+    /// commas; `fixed` where a result does not say.
     #[serde(default = "fixed")]
     pub policy: String,
     /// Kernel of the host.
@@ -43,6 +43,9 @@ fn fixed() -> String {
 /// The host's view of one phase.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LabPhase {
+    /// As in the phase; empty in results from before there were several.
+    #[serde(default)]
+    pub load: String,
     /// As in the phase.
     pub arm: String,
     /// As in the phase.
@@ -53,6 +56,10 @@ pub struct LabPhase {
     pub turns: Vec<Turns>,
     /// Per vCPU of the guest under test.
     pub steal: Vec<Steal>,
+    /// CPU time that each VM had in the window, the one under test first; empty: unknown.
+    /// What is missing to the window times the pCPUs went to the host's own threads.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ran: Vec<Ns>,
     /// Guests that answered at the end of the phase.
     pub alive: u32,
     /// The guest's clock is known to so much.
@@ -115,7 +122,7 @@ pub fn text(lab: &Lab) -> String {
     }
     let _ = writeln!(
         text,
-        "  slices in ms (asked: 5 % / median / 95 %, turns, given up early) and steal (host's trace / guest) in ms per vCPU:"
+        "  slices in ms (asked: 5 % / median / 95 %, turns, given up early) and steal (host's trace / guest) in ms per vCPU, CPU time per VM in ms:"
     );
     for phase in &lab.phases {
         let turns: Vec<String> = phase
@@ -133,6 +140,8 @@ pub fn text(lab: &Lab) -> String {
                 )
             })
             .collect();
+        let ran = phase.ran.iter().map(|ran| format!("{:.0}", ms(*ran)));
+        let ran: Vec<String> = ran.collect();
         let steal: Vec<String> = phase
             .steal
             .iter()
@@ -140,12 +149,13 @@ pub fn text(lab: &Lab) -> String {
             .collect();
         let _ = writeln!(
             text,
-            "  {:<12} N={} round {}: {}; steal {}; {} guests alive",
+            "  {:<12} N={} round {}: {}; steal {}; ran {}; {} guests alive",
             phase.arm,
             phase.vms_per_pcpu,
             phase.round + 1,
             turns.join(", "),
             steal.join(" "),
+            ran.join(" "),
             phase.alive
         );
     }
@@ -181,6 +191,7 @@ mod tests {
                     guest: Ns::from_ms(2990),
                 }],
                 alive: 2,
+                ran: vec![Ns::from_ms(2500), Ns::from_ms(2600)],
                 ..LabPhase::default()
             }],
             ..Lab::default()
@@ -192,6 +203,7 @@ mod tests {
             "policy credit2",
             "220: 218/222/224 n=12 early=1",
             "3000/2990",
+            "ran 2500 2600;",
             "lost: guest 1 does not answer",
         ] {
             assert!(text.contains(part), "{text}");

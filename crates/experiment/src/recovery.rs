@@ -259,6 +259,7 @@ mod tests {
                 vms_per_pcpu: 2,
                 round: 0,
                 at: Ns::ZERO,
+                boot: 0,
                 window: Ns::from_secs(2),
                 io: Some(crate::result::Io {
                     series: Some(series(&ops)),

@@ -124,8 +124,13 @@ pub struct Phase {
     pub vms_per_pcpu: u32,
     /// Round, from 0; for a baseline the number of rounds before it.
     pub round: u32,
-    /// When the window opened, since the start of the run.
+    /// When the window opened, since the start of the run; on real VMs since that
+    /// of their lab.
     pub at: Ns,
+    /// In which boot of the lab of a run on real VMs, from 1; 0 elsewhere. Phases of
+    /// two boots are not paired.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub boot: u32,
     /// How long it was open.
     pub window: Ns,
     /// The load's I/O, if it does any.
@@ -150,6 +155,15 @@ pub struct Phase {
     /// A part of the window in detail, if that was recorded.
     #[serde(default)]
     pub timeline: Option<Timeline>,
+}
+
+// A reference: serde asks for one.
+#[allow(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "the signature is serde's"
+)]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 impl Phase {

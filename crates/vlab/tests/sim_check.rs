@@ -90,6 +90,7 @@ fn with_arm(kind: ArmKind) -> Scenario {
         name: "other".to_owned(),
         kind,
         rounds: None,
+        host_policy: None,
     });
     scenario
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A result turned into the rows of a report. Pure.
 //!
-//! The baseline of every ratio is the first arm of kind `vanilla`, phase by
-//! phase of the same load, the same number of VMs and the same round.
+//! The baseline of every ratio is the first arm of kind `vanilla` under the same host
+//! policy, phase by phase of the same load, the same number of VMs and the same round.
 
 #[cfg(test)]
 pub(crate) mod tests;
@@ -19,6 +19,7 @@ use crate::result::SOLO;
 use crate::result::SOLO_FIFO;
 use crate::result::TaskState;
 use crate::scenario::ArmKind;
+use crate::scenario::Scenario;
 use crate::stats::DRIFT_LIMIT;
 use crate::stats::Ratio;
 use crate::stats::Summary;
@@ -182,7 +183,7 @@ pub struct Analysis {
     pub loads: Vec<LoadTable>,
     /// All loads together.
     pub pooled: Vec<Pooled>,
-    /// The name of the baseline arm, if there is one.
+    /// The name of the first baseline arm, if there is one.
     pub vanilla: Option<String>,
 }
 
@@ -222,8 +223,9 @@ pub fn analyse(result: &RunResult) -> Analysis {
                 if mine.is_empty() && lost.is_empty() {
                     continue;
                 }
-                let drift = vanilla.as_ref().and_then(|vanilla| drift_of(&of(vanilla)));
-                let reference = match &vanilla {
+                let vanilla = reference_of(&result.scenario, &arm.name);
+                let drift = vanilla.and_then(|vanilla| drift_of(&of(vanilla)));
+                let reference = match vanilla {
                     Some(vanilla) if *vanilla != arm.name => of(vanilla),
                     Some(_) => {
                         drifts.extend(drift.map(|trend| Drift {
@@ -358,17 +360,22 @@ fn p99(phases: &[&Phase]) -> Option<Ns> {
     quantile(&values, 0.5).map(|ns| Ns(ns as u64))
 }
 
-/// A value of some phases and of their reference, paired by round.
-fn pairs(
+/// A value of some phases and of their reference, paired by round. Rounds that a
+/// second boot of a lab began in the middle of are no pairs: it is another machine.
+pub(crate) fn pairs(
     mine: &[&Phase],
     reference: &[&Phase],
     value: impl Fn(&Phase) -> Option<f64>,
 ) -> Vec<(f64, f64)> {
     let pair = |mine: &&Phase| {
-        let other = reference.iter().find(|p| p.round == mine.round)?;
+        let other = reference.iter().find(|p| are_paired(p, mine))?;
         Some((value(mine)?, value(other)?))
     };
     mine.iter().filter_map(pair).collect()
+}
+
+fn are_paired(a: &Phase, b: &Phase) -> bool {
+    (a.round, a.boot) == (b.round, b.boot)
 }
 
 /// Phases of one arm under one load at one number of VMs in which everything was
@@ -387,7 +394,8 @@ pub(crate) fn phases_of<'a>(
 
 /// Ratios of the rate to vanilla's, round by round; none for vanilla itself.
 pub(crate) fn gains(result: &RunResult, load: &str, vms_per_pcpu: u32, arm: &str) -> Vec<f64> {
-    let Some(vanilla) = vanilla_of(result).filter(|vanilla| *vanilla != arm) else {
+    let vanilla = reference_of(&result.scenario, arm).filter(|vanilla| *vanilla != arm);
+    let Some(vanilla) = vanilla else {
         return Vec::new();
     };
     let of = |arm| phases_of(result, load, vms_per_pcpu, arm);
@@ -398,7 +406,16 @@ pub(crate) fn gains(result: &RunResult, load: &str, vms_per_pcpu: u32, arm: &str
         .collect()
 }
 
-/// The name of the baseline arm.
+/// The name of the arm that an arm is compared with, which may be itself: the first
+/// that does nothing in the guest, under the same host policy.
+pub(crate) fn reference_of<'a>(scenario: &'a Scenario, arm: &str) -> Option<&'a str> {
+    let policy = scenario.arms.iter().find(|a| a.name == arm)?.host_policy();
+    let mut arms = scenario.arms.iter();
+    let reference = arms.find(|a| a.kind == ArmKind::Vanilla && a.host_policy() == policy)?;
+    Some(&reference.name)
+}
+
+/// The name of the first baseline arm.
 fn vanilla_of(result: &RunResult) -> Option<&str> {
     let mut arms = result.scenario.arms.iter();
     let vanilla = arms.find(|arm| arm.kind == ArmKind::Vanilla)?;
@@ -437,7 +454,7 @@ impl Cell<'_> {
     /// By how much a drift of the reference changes the mean of the pairs.
     fn drift_bias(&self) -> Option<f64> {
         let later = |mine: &&Phase| {
-            let other = self.reference.iter().find(|p| p.round == mine.round)?;
+            let other = self.reference.iter().find(|p| are_paired(p, mine))?;
             Some(mine.at.as_secs_f64() - other.at.as_secs_f64())
         };
         let later: Vec<f64> = self.mine.iter().filter_map(later).collect();

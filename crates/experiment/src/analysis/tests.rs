@@ -12,6 +12,7 @@ use crate::result::MoveMark;
 use crate::result::TaskTrack;
 use crate::result::Timeline;
 use crate::result::VcpuTrack;
+use crate::scenario::HostPolicy;
 use crate::scenario::Scenario;
 
 /// Numbers chosen so that every derived value is exact: solo 8000 /s, compute
@@ -50,6 +51,7 @@ pub(crate) fn fixture() -> RunResult {
         },
         round,
         at: Ns::from_secs(1),
+        boot: 0,
         window: Ns::from_secs(2),
         io: (ops > 0.0).then(|| Io {
             ops_per_s: ops,
@@ -284,4 +286,64 @@ fn pools_are_kept_apart_by_completion_path() {
     };
     assert_eq!(of(true, "ours").vs_vanilla.unwrap().n, 2);
     assert!((of(false, "ours").vs_vanilla.unwrap().centre - 1.2).abs() < 1e-12);
+}
+
+/// The fixture on real VMs: two policies, each with and without the daemon.
+pub(crate) fn under_two_policies() -> RunResult {
+    let mut result = fixture();
+    let scenario = &mut result.scenario;
+    scenario.arms[1].host_policy = Some(HostPolicy::Fixed);
+    let mut other = scenario.arms.clone();
+    for arm in &mut other {
+        arm.name = format!("{}-c2", arm.name);
+        arm.host_policy = Some(HostPolicy::Credit2);
+    }
+    scenario.arms.extend(other);
+    let phases = std::mem::take(&mut result.phases);
+    for phase in phases {
+        let shared = phase.vms_per_pcpu > 1;
+        result.phases.push(phase.clone());
+        if shared {
+            let mut phase = phase;
+            phase.arm = format!("{}-c2", phase.arm);
+            // Twice as much, and the daemon makes it half of that.
+            let by = if phase.arm == "ours-c2" { 1.0 } else { 2.0 };
+            phase.io.as_mut().unwrap().ops_per_s *= by;
+            result.phases.push(phase);
+        }
+    }
+    result
+}
+
+#[test]
+fn an_arm_is_compared_with_the_one_that_does_nothing_under_its_host_policy() {
+    let result = under_two_policies();
+    let of = |arm| reference_of(&result.scenario, arm);
+    assert_eq!(of("ours"), Some("vanilla"));
+    assert_eq!(of("ours-c2"), Some("vanilla-c2"));
+    assert_eq!(of("vanilla-c2"), Some("vanilla-c2"));
+    let rows = &analyse(&result).loads[0].rows;
+    let gain = |arm| rows.iter().find(|row| row.arm == arm).unwrap().vs_vanilla;
+    let ours = gain("ours").unwrap().centre;
+    assert!((gain("ours-c2").unwrap().centre - ours / 2.0).abs() < 1e-12);
+    assert_eq!(
+        gain("vanilla-c2"),
+        None,
+        "policies have a table of their own"
+    );
+    // A policy of which nothing is there to compare with.
+    let mut alone = result;
+    alone.scenario.arms.retain(|arm| arm.name != "vanilla-c2");
+    assert_eq!(reference_of(&alone.scenario, "ours-c2"), None);
+}
+
+#[test]
+fn phases_of_two_boots_are_no_pair() {
+    let mut result = fixture();
+    let mut phases = result.phases.iter_mut();
+    let second = phases.find(|p| p.load == "pulse" && p.arm == "ours" && p.round == 1);
+    second.unwrap().boot = 2;
+    let row = &analyse(&result).loads[0].rows[1];
+    assert_eq!((row.rounds, row.vs_vanilla.unwrap().n), (2, 1));
+    assert!((row.vs_vanilla.unwrap().centre - 1.35).abs() < 1e-12);
 }

@@ -3,6 +3,7 @@
 
 pub mod html;
 
+mod hosts;
 mod short;
 mod steps;
 #[cfg(test)]
@@ -23,6 +24,7 @@ use crate::analysis::LoadTable;
 use crate::analysis::Pooled;
 use crate::analysis::Row;
 use crate::analysis::analyse;
+use crate::analysis::reference_of;
 use crate::bound::analytic_speedup;
 use crate::bound::analytic_union_share;
 use crate::result::Phase;
@@ -65,9 +67,10 @@ pub fn text(result: &RunResult) -> String {
     head(&mut out, result);
     for (table, load) in analysis.loads.iter().zip(&result.scenario.loads) {
         load_table(&mut out, table, &load.kind, result);
+        hosts::hosts(&mut out, result, &load.name);
         steps::steps(&mut out, result, &load.name);
     }
-    pooled(&mut out, &analysis);
+    pooled(&mut out, result, &analysis);
     legend(&mut out, result, &analysis);
     for warning in &result.warnings {
         line(&mut out, &format!("warning: {warning}"));
@@ -382,10 +385,10 @@ pub(crate) fn new_table() -> Table {
     table
 }
 
-fn pooled(out: &mut String, analysis: &Analysis) {
-    let Some(vanilla) = &analysis.vanilla else {
+fn pooled(out: &mut String, result: &RunResult, analysis: &Analysis) {
+    if analysis.vanilla.is_none() {
         return;
-    };
+    }
     let mut shown = new_table();
     shown.set_header([
         "completions",
@@ -400,7 +403,7 @@ fn pooled(out: &mut String, analysis: &Analysis) {
     let rows: Vec<&Pooled> = analysis
         .pooled
         .iter()
-        .filter(|p| p.arm != *vanilla)
+        .filter(|p| reference_of(&result.scenario, &p.arm) != Some(p.arm.as_str()))
         .collect();
     if rows.is_empty() {
         return;

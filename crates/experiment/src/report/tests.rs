@@ -3,6 +3,9 @@
 use std::path::Path;
 
 use crate::analysis::tests::fixture;
+use crate::analysis::tests::under_two_policies;
+use crate::lab::Lab;
+use crate::lab::LabPhase;
 use crate::result::ResultError;
 use crate::result::RunResult;
 
@@ -74,4 +77,46 @@ fn a_broken_timeline_is_named_with_its_line() {
     let source = std::error::Error::source(&error).unwrap().to_string();
     assert!(error.to_string().starts_with("x.json:"), "{error}");
     assert!(source.contains("`X0:1000000` is no stretch"), "{source}");
+}
+
+#[test]
+fn host_policies_have_a_table_of_their_own() {
+    assert!(!super::text(&fixture()).contains("by the host's scheduler"));
+    let mut result = under_two_policies();
+    result.lab = Some(Lab {
+        phases: vec![LabPhase {
+            load: "pulse".to_owned(),
+            arm: "vanilla-c2".to_owned(),
+            vms_per_pcpu: 2,
+            ran: vec![units::Ns::from_ms(1000), units::Ns::from_ms(2000)],
+            ..LabPhase::default()
+        }],
+        ..Lab::default()
+    });
+    let text = super::text(&result);
+    let table = text
+        .split("pulse, by the host's scheduler:")
+        .nth(1)
+        .unwrap();
+    let row = |host: &str| {
+        let mut lines = table.lines();
+        let words = |line: &str| {
+            line.split_whitespace()
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
+        lines
+            .find_map(|line| {
+                Some(words(line)).filter(|words| words.get(1).is_some_and(|w| w == host))
+            })
+            .unwrap()
+    };
+    // No column for the kernel's own, which was not measured; a policy is not compared
+    // with itself, and of two seconds on two CPUs one VM had a quarter.
+    assert!(!table.contains("to eevdf"), "{table}");
+    let fixed = row("fixed");
+    assert!(fixed.ends_with(&["-".to_owned()]), "{fixed:?}");
+    let credit2 = row("credit2").join(" ");
+    assert!(credit2.contains("7000 [6000..8000] 2.00 - "), "{credit2}");
+    assert!(credit2.ends_with("0.25 0.50"), "{credit2}");
 }

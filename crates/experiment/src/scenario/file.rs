@@ -17,6 +17,7 @@ use super::error::ScenarioError;
 pub(super) struct File {
     pub(super) name: Spanned<String>,
     pub(super) title: Spanned<String>,
+    pub(super) host_config: Option<Spanned<String>>,
     pub(super) topology: Topology,
     pub(super) sharing: Sharing,
     #[serde(default)]
@@ -52,6 +53,7 @@ pub(super) struct Measure {
     pub(super) rounds: Option<Spanned<i64>>,
     pub(super) warmup: Option<Spanned<String>>,
     pub(super) window: Option<Spanned<String>>,
+    pub(super) baselines: Option<Spanned<String>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -98,6 +100,7 @@ pub(super) struct Arm {
     pub(super) config: Option<Spanned<String>>,
     pub(super) command: Option<Spanned<Vec<String>>>,
     pub(super) policy: Option<Spanned<String>>,
+    pub(super) host_policy: Option<Spanned<String>>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -7,6 +7,7 @@
 
 mod error;
 mod file;
+mod host;
 mod part;
 mod sim;
 mod validate;
@@ -21,6 +22,7 @@ use serde::Serialize;
 use units::Ns;
 
 pub use error::ScenarioError;
+pub use host::HostPolicy;
 pub use part::Part;
 pub use sim::Measured;
 pub use sim::Others;
@@ -45,6 +47,10 @@ pub struct Scenario {
     pub loads: Vec<Load>,
     /// What is compared.
     pub arms: Vec<Arm>,
+    /// Text of the policy file (`scx_vcpu run --config`) of the arms that name a host
+    /// policy, for real VMs alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_config: Option<String>,
     /// For the simulator alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sim: Option<SimSpec>,
@@ -83,6 +89,37 @@ pub struct Measure {
     pub warmup: Ns,
     /// The steady window, the only part that counts.
     pub window: Ns,
+    /// What is measured beside the arms.
+    #[serde(default, skip_serializing_if = "Baselines::is_all")]
+    pub baselines: Baselines,
+}
+
+/// Which phases without sharing are measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Baselines {
+    /// All of them, the rate without sharing between rounds too: a machine that changes
+    /// under the run is noticed.
+    #[default]
+    All,
+    /// The rate without sharing, once, before the first round: for a backend on which a
+    /// phase is expensive.
+    Solo,
+    /// None: no bound, and no guard against drift.
+    None,
+}
+
+impl Baselines {
+    /// Their names in a scenario.
+    pub const NAMES: [(&'static str, Self); 3] = [
+        ("all", Self::All),
+        ("solo", Self::Solo),
+        ("none", Self::None),
+    ];
+
+    fn is_all(&self) -> bool {
+        *self == Self::All
+    }
 }
 
 /// Compute beside the I/O.
@@ -221,6 +258,18 @@ pub struct Arm {
     pub kind: ArmKind,
     /// Measured in the first so many rounds only; `None`: in all of them.
     pub rounds: Option<u32>,
+    /// What schedules the VMs of a real host meanwhile; `None`: `fixed`, with the
+    /// scenario's slices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_policy: Option<HostPolicy>,
+}
+
+impl Arm {
+    /// What schedules the VMs of a real host in this arm.
+    #[must_use]
+    pub fn host_policy(&self) -> HostPolicy {
+        self.host_policy.unwrap_or_default()
+    }
 }
 
 /// What is done in an arm. Every backend reads the same definition.
@@ -305,13 +354,34 @@ impl Scenario {
 
     /// The arms measured in round `round` (from 0), in the order of that round:
     /// it is rotated by one from round to round, so that no arm always follows
-    /// the same other arm.
+    /// the same other arm. Arms with the same host policy follow each other, since
+    /// policies are not exchanged for nothing; these groups are rotated, and the
+    /// arms in each.
     #[must_use]
     pub fn order_of_round(&self, round: u32) -> Vec<&Arm> {
-        let mut arms: Vec<&Arm> = self.arms.iter().collect();
-        let by = round as usize % arms.len().max(1);
-        arms.rotate_left(by);
+        let mut groups: Vec<Vec<&Arm>> = Vec::new();
+        for arm in &self.arms {
+            let same = |group: &&mut Vec<&Arm>| group[0].host_policy == arm.host_policy;
+            match groups.iter_mut().find(same) {
+                Some(group) => group.push(arm),
+                None => groups.push(vec![arm]),
+            }
+        }
+        let by = |length: usize| round as usize % length.max(1);
+        let first = by(groups.len());
+        groups.rotate_left(first);
+        for group in &mut groups {
+            let first = by(group.len());
+            group.rotate_left(first);
+        }
+        let mut arms = groups.concat();
         arms.retain(|arm| arm.rounds.is_none_or(|limit| round < limit));
         arms
+    }
+
+    /// Does any arm name a host policy?
+    #[must_use]
+    pub fn names_host_policies(&self) -> bool {
+        self.arms.iter().any(|arm| arm.host_policy.is_some())
     }
 }

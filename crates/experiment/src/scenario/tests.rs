@@ -3,6 +3,8 @@
 use units::Ns;
 
 use super::ArmKind;
+use super::Baselines;
+use super::HostPolicy;
 use super::LoadKind;
 use super::Part;
 use super::Pattern;
@@ -166,6 +168,71 @@ fn arms_rotate_and_drop_out_after_their_rounds() {
     assert_eq!(names(2), ["vanilla"]);
 }
 
+const HOSTS: &str = r#"
+[[arm]]
+name = "c2"
+kind = "vanilla"
+host_policy = "credit2"
+
+[[arm]]
+name = "c2-ours"
+kind = "vmigrater"
+host_policy = "credit2"
+
+[[arm]]
+name = "kernel"
+kind = "vanilla"
+host_policy = "eevdf"
+"#;
+
+#[test]
+fn arms_of_one_host_policy_follow_each_other() {
+    let scenario = Scenario::parse(&(GOOD.to_owned() + HOSTS), "s.toml").unwrap();
+    assert!(scenario.names_host_policies());
+    assert_eq!(scenario.arms[0].host_policy(), HostPolicy::Fixed);
+    assert_eq!(scenario.arms[3].host_policy(), HostPolicy::Credit2);
+    let names = |round| -> Vec<&str> {
+        let order = scenario.order_of_round(round);
+        order.iter().map(|arm| arm.name.as_str()).collect()
+    };
+    assert_eq!(
+        names(0),
+        ["vanilla", "ours", "fifo", "c2", "c2-ours", "kernel"]
+    );
+    // The next group first, and in each group the next arm.
+    assert_eq!(names(1), ["c2-ours", "c2", "kernel", "ours", "vanilla"]);
+    assert_eq!(names(2), ["kernel", "vanilla", "c2", "c2-ours"]);
+    // A result keeps them.
+    let json = serde_json::to_string(&scenario).unwrap();
+    assert_eq!(serde_json::from_str::<Scenario>(&json).unwrap(), scenario);
+}
+
+#[test]
+fn a_host_policy_has_one_name_everywhere() {
+    for policy in HostPolicy::ALL {
+        assert_eq!(HostPolicy::from_name(policy.name()), Some(policy));
+        let json = serde_json::to_string(&policy).unwrap();
+        assert_eq!(json.trim_matches('"'), policy.name());
+    }
+    for (name, baselines) in Baselines::NAMES {
+        let json = serde_json::to_string(&baselines).unwrap();
+        assert_eq!(json.trim_matches('"'), name);
+    }
+}
+
+#[test]
+fn a_policy_file_needs_an_arm_that_has_a_policy() {
+    let config = "host_config = \"[credit2]\"\n";
+    let text = format!("{config}{GOOD}{HOSTS}");
+    let scenario = Scenario::parse(&text, "s.toml").unwrap();
+    assert_eq!(scenario.host_config.as_deref(), Some("[credit2]"));
+    let error = error_of(&format!("{config}{GOOD}"));
+    assert!(
+        error.contains("s.toml:1: `host_config` is set") && error.contains("host_policy"),
+        "{error}"
+    );
+}
+
 #[test]
 fn every_value_error_names_line_field_value_and_what_is_right() {
     // (what to replace, with what, and everything the message must contain)
@@ -263,6 +330,26 @@ fn every_value_error_names_line_field_value_and_what_is_right() {
             &["`arm[0].name` is \"solo\"", "always measured"],
         ),
         ("rounds = 2", "rounds = 0", &["`arm[1].rounds` is 0"]),
+        (
+            "rounds = 2",
+            "host_policy = \"credit9\"",
+            &[
+                "s.toml:29:",
+                "`arm[1].host_policy` is \"credit9\"",
+                "\"eevdf\"",
+                "\"isacs\"",
+            ],
+        ),
+        (
+            "rounds = 1",
+            "kind = \"host\"\nhost_policy = \"fixed\"",
+            &["`arm[2].host_policy` is set", "`policy`"],
+        ),
+        (
+            "[topology]",
+            "[measure]\nbaselines = \"some\"\n[topology]",
+            &["`measure.baselines` is \"some\"", "\"solo\""],
+        ),
         (
             "rounds = 1",
             "config = \"x\"",

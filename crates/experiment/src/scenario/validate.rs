@@ -16,6 +16,7 @@ use self::value::optional_integer;
 use self::value::quoted;
 
 use super::Arm;
+use super::Baselines;
 use super::Compute;
 use super::Load;
 use super::Measure;
@@ -98,6 +99,17 @@ pub(super) fn validate(raw: file::File, at: &Locator<'_>) -> Result<Scenario, Sc
         ));
     }
 
+    if let Some(text) = &raw.host_config
+        && arms.iter().all(|arm| arm.host_policy.is_none())
+    {
+        return Err(at.value(
+            text.span(),
+            "host_config",
+            "set",
+            "only arms with a host_policy read it: give one to an arm, or leave it out",
+        ));
+    }
+
     let sim = raw
         .sim
         .map(|raw| sim::sim(raw, topology.cpus, at))
@@ -116,6 +128,7 @@ pub(super) fn validate(raw: file::File, at: &Locator<'_>) -> Result<Scenario, Sc
         compute: Compute { threads_per_cpu },
         loads,
         arms,
+        host_config: raw.host_config.map(toml::Spanned::into_inner),
         sim,
         measured,
     })
@@ -183,5 +196,24 @@ fn measure(raw: file::Measure, at: &Locator<'_>) -> Result<Measure, ScenarioErro
             DEFAULT_WINDOW,
             at,
         )?,
+        baselines: match &raw.baselines {
+            Some(word) => baselines(word, at)?,
+            None => Baselines::default(),
+        },
+    })
+}
+
+fn baselines(word: &toml::Spanned<String>, at: &Locator<'_>) -> Result<Baselines, ScenarioError> {
+    let known = Baselines::NAMES
+        .iter()
+        .find(|(name, _)| name == word.as_ref());
+    known.map(|(_, value)| *value).ok_or_else(|| {
+        let names = Baselines::NAMES.map(|(name, _)| quoted(name)).join(", ");
+        at.value(
+            word.span(),
+            "measure.baselines",
+            quoted(word.as_ref()),
+            format!("write one of {names}"),
+        )
     })
 }

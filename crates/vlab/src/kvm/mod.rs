@@ -14,7 +14,8 @@
 //! on both kinds of hosts.
 //!
 //! # Layout
-//! `images` what is booted, `machine` the host, [`host`] what runs on it, [`agent`] what runs in a guest.
+//! `args` the command line, `fit` whether a scenario fits, `images` what is booted, `machine` the
+//! host, [`host`] what runs on it, [`agent`] what runs in a guest, `keep` what has been measured.
 //!
 //! # Limits
 //! x86-64. An emulated host loses a guest now and then: its phases are measured
@@ -23,7 +24,10 @@
 pub mod agent;
 pub mod host;
 
+mod args;
+mod fit;
 mod images;
+mod keep;
 mod machine;
 pub(crate) mod protocol;
 
@@ -31,17 +35,14 @@ use std::path::Path;
 use std::path::PathBuf;
 
 use anyhow::Context;
-use clap::Args;
-use clap::ValueEnum;
 use experiment::lab::Lab;
-use experiment::result::FORMAT;
 use experiment::result::RunResult;
-use experiment::scenario::LoadKind;
 use experiment::scenario::Scenario;
-use scx_vcpu::policy::Policy;
 use units::Ns;
 
+pub use self::args::KvmArgs;
 use self::images::Programs;
+use self::keep::Kept;
 use self::machine::Machine;
 use self::protocol::FromHost;
 use self::protocol::Setup;
@@ -53,7 +54,6 @@ use crate::run::interrupt::Interrupt;
 use crate::vm::Image;
 use crate::vm::Kernel;
 use crate::vm::Store;
-use crate::vm::userland;
 use crate::vm::userland::Packages;
 use crate::vm::userland::Userland;
 
@@ -72,81 +72,15 @@ const GUEST_MIB: u32 = 512;
 /// Memory of the emulated host beside its guests'.
 const HOST_MIB: u32 = 1536;
 
-/// More guests than this make an emulated host too slow to be of use.
-const MAX_NESTED: u32 = 4;
-
 /// How long a lab may take until all guests are up.
 const BOOT: Ns = Ns::from_secs(300);
 
-/// Added to the length of a step: loads start and end, guests answer.
-const STEP_GRACE: Ns = Ns::from_secs(240);
+/// Added to the length of a step: the host's scheduler is exchanged, loads start and
+/// end, guests answer.
+const STEP_GRACE: Ns = Ns::from_secs(300);
 
 /// Labs that may be lost before the run gives up.
 const MAX_LOST: usize = 5;
-
-/// Options of the backend `kvm`.
-#[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "Options of --backend kvm")]
-pub struct KvmArgs {
-    /// Kernel of the guests: 6.1, 6.12 or 7.3.
-    #[arg(long, value_name = "SERIES", default_value = "6.12")]
-    pub guest_kernel: String,
-    /// Multiply all times of the scenario by this [default: 20 nested, 1 direct].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
-    pub dilation: Option<u32>,
-    /// Time that the guests' disk takes for a request, before dilation.
-    #[arg(long, value_name = "TIME", default_value = "150us", value_parser = humantime::parse_duration)]
-    pub disk_latency: std::time::Duration,
-    /// Host scheduler of the VMs: fixed, with the scenario's slices, or a policy of
-    /// `scx_vcpu run --policy`, with its own times (dilated like all others).
-    #[arg(long, value_enum, default_value_t = Policy::Fixed)]
-    pub host_policy: Policy,
-    /// That policy's file (`scx_vcpu run --config`); VM number N, from 0, is matched by
-    /// `-name vlabN,`.
-    #[arg(long, value_name = "FILE")]
-    pub host_config: Option<PathBuf>,
-    /// Emulate the host even where this machine could be it.
-    #[arg(long)]
-    pub nested: bool,
-    /// `-cpu` of the emulated host.
-    #[arg(long, value_name = "MODEL", default_value = "max", hide = true)]
-    pub host_cpu: String,
-    /// `-accel` of the emulated host.
-    #[arg(
-        long,
-        value_name = "ACCEL",
-        default_value = "tcg,thread=multi",
-        hide = true
-    )]
-    pub host_accel: String,
-    /// `-cpu` of the guests.
-    #[arg(long, value_name = "MODEL", default_value = "host", hide = true)]
-    pub guest_cpu: String,
-    /// Added to the emulated host's kernel command line.
-    #[arg(
-        long,
-        value_name = "WORDS",
-        default_value = "",
-        hide = true,
-        allow_hyphen_values = true
-    )]
-    pub host_append: String,
-    /// Added to the guests' kernel command line.
-    #[arg(
-        long,
-        value_name = "WORDS",
-        default_value = "",
-        hide = true,
-        allow_hyphen_values = true
-    )]
-    pub guest_append: String,
-    /// Release of Debian that QEMU and the loads come from.
-    #[arg(long, value_name = "SUITE", default_value = userland::RELEASE, hide = true)]
-    pub packages: String,
-    /// Where kernels and packages are kept.
-    #[arg(long, value_name = "DIR", default_value = "target/vm")]
-    pub cache: PathBuf,
-}
 
 /// Everything that is booted.
 struct Parts {
@@ -154,15 +88,12 @@ struct Parts {
     guest: Image,
     host: Option<Image>,
     programs: Programs,
-    lab: Lab,
     guests: u32,
-    /// Text of the host scheduler's file.
-    policy_file: String,
     /// Length of each arm's timeline, dilated; zero: none.
     timeline: Ns,
 }
 
-/// Measures a scenario on real VMs.
+/// Measures a scenario on real VMs. What has been measured is in `json` at any time.
 ///
 /// # Errors
 /// [`Unusable`] if the scenario does not fit, [`Interrupted`] after a signal, a
@@ -172,6 +103,7 @@ pub(crate) fn run(
     args: &KvmArgs,
     vmigrater: PathBuf,
     timeline: Ns,
+    json: Option<&Path>,
 ) -> anyhow::Result<RunResult> {
     let interrupt = Interrupt::catch().context("cannot catch signals")?;
     // What is certain now is said before anything is fetched.
@@ -181,90 +113,91 @@ pub(crate) fn run(
         machine::why_surely_not_direct()
     };
     if sure.is_some() {
-        check_nested(&scenario)?;
+        fit::check_nested(&scenario)?;
     }
-    let guests = check(&scenario)?;
-    let mut parts = prepare(&scenario, args, vmigrater, guests, sure)?;
+    let guests = fit::check(&scenario)?;
+    let (mut parts, why) = prepare(&scenario, args, vmigrater, guests, sure)?;
     if interrupt.is_set() {
         return Err(Interrupted.into());
     }
     let dilation = args
         .dilation
         .unwrap_or(if parts.host.is_some() { 20 } else { 1 });
-    parts.lab.dilation = dilation;
     parts.timeline = timeline * u64::from(dilation);
-    dilate(&mut scenario, u64::from(dilation));
+    fit::dilate(&mut scenario, u64::from(dilation));
     match &parts.host {
-        Some(_) => eprintln!(
-            "KVM inside an emulated host ({}); all times are multiplied by {dilation}",
-            parts.lab.why
-        ),
+        Some(_) => {
+            eprintln!("KVM inside an emulated host ({why}); all times are multiplied by {dilation}")
+        }
         None => eprintln!("KVM of this machine; times are multiplied by {dilation}"),
     }
+    let lab = Lab {
+        host: if parts.host.is_some() {
+            "nested"
+        } else {
+            "direct"
+        }
+        .to_owned(),
+        why,
+        dilation,
+        policy: policies(&scenario),
+        ..Lab::default()
+    };
+    let environment = crate::run::environment(&parts.programs.vmigrater);
+    let mut kept = Kept::new(scenario, environment, lab, json);
+    if args.resume {
+        kept.resume()?;
+    }
+    match measure_all(&mut kept, &parts, args, &interrupt) {
+        Ok(()) => {
+            let kernel = &kept.lab.guest_kernel;
+            kept.environment.kernel.clone_from(kernel);
+            Ok(kept.result(None))
+        }
+        Err(error) => Err(kept.give_up(error)),
+    }
+}
 
-    let mut environment = crate::run::environment(&parts.programs.vmigrater);
-    let steps = in_guest::steps(&scenario);
-    let mut phases = Vec::new();
-    let mut warnings = vec![format!(
-        "real VMs: all times are dilated by {dilation}; a nested host's numbers scatter by a quarter"
-    )];
-    while phases.len() < steps {
-        parts.lab.boots += 1;
-        let mut machine = boot(&parts, &scenario, args)?;
-        let measured = measure(
-            &mut machine,
-            &mut parts,
-            &scenario,
-            args,
-            &interrupt,
-            &mut phases,
-            steps,
-        );
-        let Err(error) = measured else {
+/// One lab after the other until there are all phases.
+fn measure_all(
+    kept: &mut Kept,
+    parts: &Parts,
+    args: &KvmArgs,
+    interrupt: &Interrupt,
+) -> anyhow::Result<()> {
+    let mut lost = 0;
+    while kept.next().is_some() {
+        kept.lab.boots += 1;
+        let mut machine = boot(parts, &kept.scenario, args)?;
+        let Err(error) = measure(&mut machine, kept, parts, args, interrupt) else {
             continue;
         };
         if interrupt.is_set() || error.is::<Interrupted>() {
             return Err(Interrupted.into());
         }
-        let kept = machine.keep(&args.cache.join("logs"));
-        let kept = kept.map_or(String::new(), |dir| format!("; logs in {}", dir.display()));
-        let lost = format!("after {} of {steps} phases: {error:#}{kept}", phases.len());
-        eprintln!("lab lost {lost}");
-        parts.lab.lost.push(lost);
-        if parts.lab.lost.len() > MAX_LOST {
-            return Err(error.context(format!("{} labs were lost; the last one", MAX_LOST + 1)));
+        let logs = machine.keep(&args.cache.join("logs"));
+        let logs = logs.map_or(String::new(), |dir| format!("; logs in {}", dir.display()));
+        let done = kept.next().unwrap_or(kept.steps());
+        let what = format!("after {done} of {} phases: {error:#}{logs}", kept.steps());
+        eprintln!("lab lost {what}");
+        kept.lab.lost.push(what);
+        lost += 1;
+        if lost > MAX_LOST {
+            return Err(error.context(format!("{lost} labs were lost; the last one")));
         }
     }
-    if !parts.lab.lost.is_empty() {
-        warnings.push(format!(
-            "{} of {} labs were lost; their open phases were measured again",
-            parts.lab.lost.len(),
-            parts.lab.boots
-        ));
-    }
-    environment.kernel.clone_from(&parts.lab.guest_kernel);
-    Ok(RunResult {
-        format: FORMAT,
-        backend: "kvm".to_owned(),
-        scenario,
-        environment,
-        phases,
-        warnings,
-        lab: Some(parts.lab),
-    })
+    Ok(())
 }
 
 /// Steps until all are measured or the lab is lost.
 fn measure(
     machine: &mut Machine,
-    parts: &mut Parts,
-    scenario: &Scenario,
+    kept: &mut Kept,
+    parts: &Parts,
     args: &KvmArgs,
     interrupt: &Interrupt,
-    phases: &mut Vec<experiment::result::Phase>,
-    steps: usize,
 ) -> anyhow::Result<()> {
-    let setup = setup(parts, scenario, args, machine);
+    let setup = setup(parts, kept, args, machine);
     machine.tell(&ToHost::Setup(Box::new(setup)))?;
     loop {
         match machine.hear(interrupt, BOOT)? {
@@ -274,35 +207,45 @@ fn measure(
                 guest_kernel,
                 qemu,
             } => {
-                parts.lab.host_kernel = kernel;
-                parts.lab.guest_kernel = guest_kernel;
-                parts.lab.qemu = qemu;
+                kept.lab.host_kernel = kernel;
+                kept.lab.guest_kernel = guest_kernel;
+                kept.lab.qemu = qemu;
                 break;
             }
             other => anyhow::bail!("the host says {other:?}"),
         }
     }
-    while phases.len() < steps {
-        let step = phases.len();
+    while let Some(step) = kept.next() {
         eprintln!(
-            "  {}/{steps} {}",
+            "  {}/{} {}",
             step + 1,
-            in_guest::describe(scenario, step)
+            kept.steps(),
+            in_guest::describe(&kept.scenario, step)
         );
-        let length = in_guest::outline(scenario, step)?.length;
+        let length = in_guest::outline(&kept.scenario, step)?.length;
         machine.tell(&ToHost::Measure(step))?;
-        match machine.hear(interrupt, length + STEP_GRACE)? {
-            FromHost::Measured(measured) => {
-                let (phase, lab) = *measured;
-                if phase.vms_per_pcpu > 1 {
-                    parts.lab.phases.push(lab);
-                }
-                phases.push(phase);
+        let (phase, lab) = loop {
+            match machine.hear(interrupt, length + STEP_GRACE)? {
+                FromHost::Says(what) => eprintln!("  {what}"),
+                FromHost::Measured(measured) => break *measured,
+                other => anyhow::bail!("the host says {other:?}"),
             }
-            other => anyhow::bail!("the host says {other:?}"),
-        }
+        };
+        kept.push(phase, lab);
     }
     machine.tell(&ToHost::Quit)
+}
+
+/// What schedules the VMs, in the order of the arms.
+fn policies(scenario: &Scenario) -> String {
+    let mut names: Vec<&str> = Vec::new();
+    for arm in &scenario.arms {
+        let name = arm.host_policy().name();
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names.join(",")
 }
 
 fn boot(parts: &Parts, scenario: &Scenario, args: &KvmArgs) -> anyhow::Result<Machine> {
@@ -320,11 +263,11 @@ fn boot(parts: &Parts, scenario: &Scenario, args: &KvmArgs) -> anyhow::Result<Ma
     }
 }
 
-fn setup(parts: &Parts, scenario: &Scenario, args: &KvmArgs, machine: &Machine) -> Setup {
+fn setup(parts: &Parts, kept: &Kept, args: &KvmArgs, machine: &Machine) -> Setup {
     let path = |path: &Path| path.display().to_string();
     let nested = parts.host.is_some();
     Setup {
-        scenario: scenario.clone(),
+        scenario: kept.scenario.clone(),
         guests: parts.guests,
         memory_mib: GUEST_MIB,
         kernel: if nested {
@@ -347,14 +290,12 @@ fn setup(parts: &Parts, scenario: &Scenario, args: &KvmArgs, machine: &Machine) 
         } else {
             path(&parts.programs.scx_vcpu)
         },
-        policy: parts.lab.policy.clone(),
-        policy_file: parts.policy_file.clone(),
         disk_latency: Ns(u64::try_from(args.disk_latency.as_nanos()).unwrap_or(u64::MAX))
-            * u64::from(parts.lab.dilation),
+            * u64::from(kept.lab.dilation),
         append: args.guest_append.clone(),
         cpu: args.guest_cpu.clone(),
         boot: BOOT,
-        dilation: parts.lab.dilation,
+        dilation: kept.lab.dilation,
         timeline: parts.timeline,
         dir: if nested {
             "/tmp/lab".to_owned()
@@ -364,13 +305,14 @@ fn setup(parts: &Parts, scenario: &Scenario, args: &KvmArgs, machine: &Machine) 
     }
 }
 
+/// What is booted, and why this machine is not the host if it is not.
 fn prepare(
     scenario: &Scenario,
     args: &KvmArgs,
     vmigrater: PathBuf,
     guests: u32,
     sure: Option<String>,
-) -> anyhow::Result<Parts> {
+) -> anyhow::Result<(Parts, String)> {
     let vlab = std::env::current_exe().context("cannot find our own program")?;
     let scx_vcpu = vlab.with_file_name("scx_vcpu");
     if !scx_vcpu.is_file() {
@@ -380,7 +322,11 @@ fn prepare(
         ))
         .into());
     }
-    let policy_file = args.host_config.as_deref().map(policy_file).transpose()?;
+    if let Some(text) = &scenario.host_config {
+        let name = format!("host_config of scenario {}", scenario.name);
+        scx_vcpu::config::Config::parse(text, &name)
+            .map_err(|error| Unusable::new(error.to_string()))?;
+    }
     let programs = Programs {
         vlab,
         vmigrater,
@@ -404,175 +350,18 @@ fn prepare(
     let host = match &why {
         None => None,
         Some(_) => {
-            check_nested(scenario)?;
+            fit::check_nested(scenario)?;
             let kernel = Kernel::debian(&store, HOST_SERIES)?;
             Some(images::host(&kernel, &userland, &programs, &guest)?)
         }
     };
-    Ok(Parts {
+    let parts = Parts {
         qemu,
         guest,
-        lab: Lab {
-            host: if host.is_some() { "nested" } else { "direct" }.to_owned(),
-            why: why.unwrap_or_default(),
-            policy: name_of(args.host_policy),
-            ..Lab::default()
-        },
         host,
         programs,
         guests,
-        policy_file: policy_file.unwrap_or_default(),
         timeline: Ns::ZERO,
-    })
-}
-
-/// As `scx_vcpu run --policy` calls it.
-fn name_of(policy: Policy) -> String {
-    policy
-        .to_possible_value()
-        .map_or(String::new(), |value| value.get_name().to_owned())
-}
-
-/// The text of a policy file that the host will not refuse.
-fn policy_file(path: &Path) -> anyhow::Result<String> {
-    scx_vcpu::config::Config::load(path).map_err(|error| Unusable::new(error.to_string()))?;
-    std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
-}
-
-/// How many guests a scenario needs, if this machine can have them.
-fn check(scenario: &Scenario) -> anyhow::Result<u32> {
-    let online = freezer::online_cpus()?.len();
-    if scenario.topology.cpus > online {
-        return Err(Unusable::new(format!(
-            "topology.cpus = {}, and this machine has {online} CPUs: set topology.cpus to at most {online}",
-            scenario.topology.cpus
-        ))
-        .into());
-    }
-    let guests = scenario
-        .sharing
-        .vms_per_pcpu
-        .iter()
-        .copied()
-        .max()
-        .unwrap_or(1);
-    let (wanted, have) = (guests * GUEST_MIB + HOST_MIB, available_mib());
-    if wanted > have {
-        return Err(Unusable::new(format!(
-            "sharing.vms_per_pcpu asks for {guests} VMs, which need {wanted} MiB, and this machine has {have} MiB free: use at most {}",
-            have.saturating_sub(HOST_MIB) / GUEST_MIB
-        ))
-        .into());
-    }
-    if scenario
-        .loads
-        .iter()
-        .any(|load| matches!(load.kind, LoadKind::Fsync { .. }))
-    {
-        return Err(Unusable::new(
-            "a load of kind fsync needs a file system, and the guests' disks have none: leave it out with --loads".to_owned(),
-        )
-        .into());
-    }
-    Ok(guests)
-}
-
-fn check_nested(scenario: &Scenario) -> anyhow::Result<()> {
-    let most = scenario.sharing.vms_per_pcpu.iter().max();
-    if most.is_some_and(|most| *most > MAX_NESTED) {
-        return Err(Unusable::new(format!(
-            "sharing.vms_per_pcpu = {:?}: an emulated host runs at most {MAX_NESTED} VMs; leave the larger numbers out with --vms",
-            scenario.sharing.vms_per_pcpu
-        ))
-        .into());
-    }
-    Ok(())
-}
-
-/// `MemAvailable` in MiB.
-fn available_mib() -> u32 {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let kib = text
-        .lines()
-        .find_map(|line| line.strip_prefix("MemAvailable:"))
-        .and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok())
-        .unwrap_or(0);
-    u32::try_from(kib / 1024).unwrap_or(u32::MAX)
-}
-
-/// Multiplies every time of a scenario.
-fn dilate(scenario: &mut Scenario, by: u64) {
-    scenario.sharing.slice = scenario.sharing.slice * by;
-    scenario.measure.warmup = scenario.measure.warmup * by;
-    scenario.measure.window = scenario.measure.window * by;
-    for load in &mut scenario.loads {
-        match &mut load.kind {
-            LoadKind::Disk {
-                burst: Some(burst), ..
-            } => {
-                burst.on = burst.on * by;
-                burst.off = burst.off * by;
-            }
-            LoadKind::Pulse {
-                device,
-                cpu,
-                arrivals,
-                ..
-            } => {
-                *device = *device * by;
-                *cpu = *cpu * by;
-                for arrival in arrivals {
-                    arrival.at = arrival.at * by;
-                }
-            }
-            LoadKind::Disk { .. }
-            | LoadKind::Fsync { .. }
-            | LoadKind::Profile { .. }
-            | LoadKind::Idle => {}
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn scenario(vms: u32) -> Scenario {
-        let text = format!(
-            r#"
-            name = "s"
-            title = "s"
-            topology = {{ cpus = 1 }}
-            sharing = {{ vms_per_pcpu = [{vms}], slice = "11 ms" }}
-            measure = {{ rounds = 1, warmup = "100 ms", window = "300 ms" }}
-            load = [{{ name = "a", kind = "pulse", device = "100 us" }}]
-            arm = [{{ name = "vanilla" }}]
-            "#
-        );
-        Scenario::parse(&text, "s.toml").unwrap()
-    }
-
-    #[test]
-    fn dilation_reaches_every_time() {
-        let mut scenario = scenario(2);
-        dilate(&mut scenario, 20);
-        assert_eq!(scenario.sharing.slice, Ns::from_ms(220));
-        assert_eq!(scenario.measure.window, Ns::from_secs(6));
-        assert_eq!(scenario.measure.warmup, Ns::from_secs(2));
-        assert!(
-            matches!(&scenario.loads[0].kind, LoadKind::Pulse { device, .. } if *device == Ns::from_ms(2))
-        );
-    }
-
-    #[test]
-    fn too_many_vms_are_refused_before_anything_is_fetched() {
-        let error = check_nested(&scenario(5)).unwrap_err();
-        assert!(error.is::<Unusable>());
-        assert!(error.to_string().contains("at most 4"), "{error}");
-        let error = check(&scenario(64)).map(|_| ());
-        // 34 GiB: a machine that has them is told by the emulated host's limit.
-        if let Err(error) = error {
-            assert!(error.to_string().contains("vms_per_pcpu"), "{error}");
-        }
-    }
+    };
+    Ok((parts, why.unwrap_or_default()))
 }

@@ -36,10 +36,6 @@ pub(crate) struct Setup {
     pub(crate) qemu: Vec<String>,
     /// The scheduler's program.
     pub(crate) scx_vcpu: String,
-    /// Its policy.
-    pub(crate) policy: String,
-    /// Text of its policy file; empty: none.
-    pub(crate) policy_file: String,
     /// Device time of one request of the guests' disks.
     pub(crate) disk_latency: Ns,
     /// Added to the guests' kernel command line.
@@ -72,7 +68,7 @@ pub(crate) enum ToHost {
 /// From the host.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum FromHost {
-    /// How far it is.
+    /// How far it is; at any time.
     Says(String),
     /// All guests are up and scheduled.
     Ready {

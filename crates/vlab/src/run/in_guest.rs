@@ -10,6 +10,7 @@ use experiment::result::Host;
 use experiment::result::Machine;
 use experiment::result::Phase;
 use experiment::scenario::ArmKind;
+use experiment::scenario::HostPolicy;
 use experiment::scenario::Scenario;
 use units::CpuSet;
 use units::Ns;
@@ -37,6 +38,8 @@ const VMIGRATER: &str = "/bin/vmigrater";
 pub(crate) struct Outline {
     /// VMs that compute at the same time.
     pub(crate) vms_per_pcpu: u32,
+    /// What schedules them.
+    pub(crate) host: HostPolicy,
     /// Warm-up and window.
     pub(crate) length: Ns,
     /// Is its timeline worth keeping: the first round of an arm, under sharing?
@@ -56,12 +59,23 @@ pub(crate) fn describe(scenario: &Scenario, step: usize) -> String {
         .unwrap_or_default()
 }
 
+/// Is a phase the one that step `number` measures?
+pub(crate) fn is_of(scenario: &Scenario, number: usize, phase: &Phase) -> bool {
+    let steps = schedule::steps(scenario);
+    steps.get(number).is_some_and(|step| {
+        let load = step.load.map_or("", |load| &load.name);
+        (load, step.name, step.vms_per_pcpu, step.round)
+            == (&phase.load, &phase.arm, phase.vms_per_pcpu, phase.round)
+    })
+}
+
 /// What the host must know of step `number`.
 pub(crate) fn outline(scenario: &Scenario, number: usize) -> anyhow::Result<Outline> {
     let steps = schedule::steps(scenario);
     let step = steps.get(number).context("there is no such step")?;
     Ok(Outline {
         vms_per_pcpu: step.vms_per_pcpu,
+        host: schedule::host_policy(scenario, step),
         length: warmup(scenario, step.vms_per_pcpu) + scenario.measure.window,
         detail: step.arm.is_some() && step.round == 0 && step.vms_per_pcpu > 1,
     })
@@ -164,7 +178,9 @@ impl InGuest {
             arm: step.name.to_owned(),
             vms_per_pcpu: step.vms_per_pcpu,
             round: step.round,
+            // Who counts them fills it in.
             at: Ns::ZERO,
+            boot: 0,
             window: window.length(),
             io,
             compute_per_s,

@@ -274,7 +274,8 @@ fn on_kvm(scenario: Scenario, args: &RunArgs) -> anyhow::Result<String> {
     } else {
         args.timeline
     };
-    let result = crate::kvm::run(scenario, &args.kvm, vmigrater, timeline)?;
+    let json = args.json.as_deref();
+    let result = crate::kvm::run(scenario, &args.kvm, vmigrater, timeline, json)?;
     if let Some(json) = &args.json {
         result.save(json)?;
     }

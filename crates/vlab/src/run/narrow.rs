@@ -10,6 +10,7 @@ use experiment::scenario::Scenario;
 use units::CpuSet;
 use units::Ns;
 
+use super::Backend;
 use super::RunArgs;
 use super::Unusable;
 use super::schedule;
@@ -51,8 +52,14 @@ pub(super) fn scenario(mut scenario: Scenario, args: &RunArgs) -> anyhow::Result
     for arm in &scenario.arms {
         ensure!(
             !matches!(arm.kind, ArmKind::Host { .. }),
-            "arm {}: the freezer has no host policies; use `vlab sim`",
+            "arm {}: kind = \"host\" is for `vlab sim`; on real VMs (--backend kvm) an arm says host_policy",
             arm.name
+        );
+        ensure!(
+            arm.host_policy.is_none() || args.backend == Backend::Kvm,
+            "arm {}: host_policy = \"{}\", and the freezer has no hosts; use --backend kvm, or leave the arm out with --arms",
+            arm.name,
+            arm.host_policy()
         );
     }
     if args.quick {
@@ -111,7 +118,7 @@ mod tests {
             sharing = { vms_per_pcpu = [2, 4], slice = "11 ms" }
             measure = { rounds = 4, window = "2 s" }
             load = [{ name = "a", kind = "pulse" }, { name = "b", kind = "idle" }]
-            arm = [{ name = "vanilla" }, { name = "fifo", rounds = 2 }]
+            arm = [{ name = "vanilla" }, { name = "fifo", rounds = 2 }, { name = "c2", kind = "vanilla", host_policy = "credit2" }]
         "#;
         let line = ["vlab", "s.toml"].iter().chain(words);
         scenario(
@@ -122,12 +129,18 @@ mod tests {
 
     #[test]
     fn arms_keep_their_share_of_the_rounds() {
-        let rounds_of_fifo = |words: &[&str]| narrowed(words).unwrap().arms[1].rounds;
+        let rounds_of_fifo = |words: &[&str]| {
+            let words = [words, &["--arms=vanilla,fifo"]].concat();
+            narrowed(&words).unwrap().arms[1].rounds
+        };
         assert_eq!(rounds_of_fifo(&[]), Some(2));
         assert_eq!(rounds_of_fifo(&["--rounds=10"]), Some(5));
         assert_eq!(rounds_of_fifo(&["--rounds=1"]), Some(1));
         assert_eq!(
-            narrowed(&["--quick"]).unwrap().measure.window,
+            narrowed(&["--quick", "--backend=kvm"])
+                .unwrap()
+                .measure
+                .window,
             Ns::from_ms(500)
         );
     }
@@ -135,5 +148,17 @@ mod tests {
     #[test]
     fn what_the_scenario_has_not_has_its_exit_code() {
         assert!(narrowed(&["--arms=magic"]).unwrap_err().is::<Unusable>());
+    }
+
+    #[test]
+    fn host_policies_are_for_real_vms() {
+        assert_eq!(narrowed(&["--backend=kvm"]).unwrap().arms.len(), 3);
+        let error = narrowed(&[]).unwrap_err();
+        assert!(error.is::<Unusable>());
+        let text = error.to_string();
+        assert!(
+            text.contains("arm c2: host_policy = \"credit2\"") && text.contains("--backend kvm"),
+            "{text}"
+        );
     }
 }

@@ -216,6 +216,7 @@ impl Bench<'_> {
             vms_per_pcpu: step.vms_per_pcpu,
             round: step.round,
             at: window.from.since(self.started),
+            boot: 0,
             window: window.length(),
             io,
             compute_per_s,

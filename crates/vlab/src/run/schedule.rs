@@ -3,13 +3,16 @@
 //!
 //! Baselines first, between rounds and last, so that a machine that changes
 //! under the run is noticed. In each round all arms of a round, a load and a number of VMs follow
-//! each other directly: what is compared is close in time.
+//! each other directly: what is compared is close in time. A scenario can do with fewer
+//! baselines.
 
 use experiment::result::ALONE;
 use experiment::result::COMPUTE_ONLY;
 use experiment::result::SOLO;
 use experiment::result::SOLO_FIFO;
 use experiment::scenario::Arm;
+use experiment::scenario::Baselines;
+use experiment::scenario::HostPolicy;
 use experiment::scenario::Load;
 use experiment::scenario::LoadKind;
 use experiment::scenario::Scenario;
@@ -51,13 +54,17 @@ pub(crate) fn steps(scenario: &Scenario) -> Vec<Step<'_>> {
             .iter()
             .filter(|load| load.kind != LoadKind::Idle)
     };
+    let baselines = scenario.measure.baselines;
+    let all = baselines == Baselines::All;
     let mut steps = Vec::new();
-    if compute {
+    if compute && all {
         steps.push(baseline(COMPUTE_ONLY, None, 0));
         steps.extend(loads().map(|load| baseline(ALONE, Some(load), 0)));
         steps.extend(loads().map(|load| baseline(SOLO_FIFO, Some(load), 0)));
     }
-    steps.extend(loads().map(|load| baseline(SOLO, Some(load), 0)));
+    if baselines != Baselines::None {
+        steps.extend(loads().map(|load| baseline(SOLO, Some(load), 0)));
+    }
     for round in 0..scenario.measure.rounds {
         for load in &scenario.loads {
             for &vms_per_pcpu in &scenario.sharing.vms_per_pcpu {
@@ -72,12 +79,20 @@ pub(crate) fn steps(scenario: &Scenario) -> Vec<Step<'_>> {
                 }));
             }
         }
-        steps.extend(loads().map(|load| baseline(SOLO, Some(load), round + 1)));
+        if all {
+            steps.extend(loads().map(|load| baseline(SOLO, Some(load), round + 1)));
+        }
     }
-    if compute {
+    if compute && all {
         steps.push(baseline(COMPUTE_ONLY, None, scenario.measure.rounds));
     }
     steps
+}
+
+/// What schedules the VMs of a real host in a step; a baseline has the first arm's.
+pub(crate) fn host_policy(scenario: &Scenario, step: &Step<'_>) -> HostPolicy {
+    let arm = step.arm.or(scenario.arms.first());
+    arm.map(Arm::host_policy).unwrap_or_default()
 }
 
 /// Does any step start the daemon?
@@ -131,6 +146,24 @@ mod tests {
         assert_eq!(names[names.len() - 2..], ["solo", "compute-only"]);
         // 2 loads, 2 numbers of VMs, vanilla twice and fifo once.
         assert_eq!(names.len(), 7 + 2 * 2 * 3);
+    }
+
+    #[test]
+    fn expensive_baselines_can_be_left_out() {
+        let mut scenario = scenario(1);
+        let names = |scenario: &Scenario| -> Vec<String> {
+            let steps = steps(scenario);
+            steps.iter().map(|step| step.name.to_owned()).collect()
+        };
+        scenario.measure.baselines = Baselines::Solo;
+        let solo = names(&scenario);
+        assert_eq!(solo.iter().filter(|name| *name == "solo").count(), 1);
+        assert_eq!((solo[0].as_str(), solo.len()), ("solo", 1 + 2 * 2 * 3));
+        // More rounds only add to that: what has been measured stays a beginning.
+        scenario.measure.rounds = 3;
+        assert!(names(&scenario).starts_with(&solo));
+        scenario.measure.baselines = Baselines::None;
+        assert_eq!(names(&scenario)[0], "vanilla");
     }
 
     #[test]

@@ -71,6 +71,13 @@ pub(super) fn simulation(scenario: &Scenario, step: &Step<'_>, seed: u64) -> any
         slice: scenario.sharing.slice,
         sweep_permille: scenario.sharing.sweep_permille,
     };
+    if let Some((arm, policy)) = step.arm.and_then(|arm| Some((arm, arm.host_policy?))) {
+        return Err(Unusable(format!(
+            "arm {}: host_policy = \"{policy}\" is for real VMs (`vlab run --backend kvm`); for the simulator write kind = \"host\" and policy",
+            arm.name
+        ))
+        .into());
+    }
     let host = match step.arm.map(|arm| &arm.kind) {
         Some(ArmKind::Host { policy }) => policy,
         _ => &spec.host,

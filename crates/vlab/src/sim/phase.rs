@@ -87,6 +87,7 @@ pub(super) fn simulate(scenario: &Scenario, step: &Step<'_>) -> anyhow::Result<O
             vms_per_pcpu: step.vms_per_pcpu,
             round: step.round,
             at: from.since(Time::ZERO),
+            boot: 0,
             window,
             io,
             compute_per_s,

@@ -5,6 +5,7 @@ use toml::Spanned;
 
 use super::super::Arm;
 use super::super::ArmKind;
+use super::super::HostPolicy;
 use super::super::Part;
 use super::super::ScenarioError;
 use super::super::error::Locator;
@@ -70,6 +71,16 @@ pub(super) fn arm(raw: file::Arm, index: usize, at: &Locator<'_>) -> Result<Arm,
         kind_name == "host",
         "only arms of kind \"host\" name a host policy",
     )?;
+    only(
+        span_of(&raw.host_policy),
+        "host_policy",
+        kind_name != "host",
+        "an arm of kind \"host\" is the simulator's and names its policy with `policy`",
+    )?;
+    let host_policy = raw
+        .host_policy
+        .map(|name| host_policy(&name, &field("host_policy"), at))
+        .transpose()?;
     let without = parts(raw.without, &field("without"), at)?;
     let profile = raw.profile.map(Spanned::into_inner);
     let config = raw.config.map(Spanned::into_inner);
@@ -103,7 +114,24 @@ pub(super) fn arm(raw: file::Arm, index: usize, at: &Locator<'_>) -> Result<Arm,
         Some(rounds) => Some(integer(rounds, &field("rounds"), 1..=1000, at)?),
         None => None,
     };
-    Ok(Arm { name, kind, rounds })
+    Ok(Arm {
+        name,
+        kind,
+        rounds,
+        host_policy,
+    })
+}
+
+fn host_policy(
+    name: &Spanned<String>,
+    field: &str,
+    at: &Locator<'_>,
+) -> Result<HostPolicy, ScenarioError> {
+    HostPolicy::from_name(name.as_ref()).ok_or_else(|| {
+        let names = HostPolicy::ALL.map(|policy| quoted(policy.name()));
+        let expected = format!("write one of {}", names.join(", "));
+        at.value(name.span(), field, quoted(name.as_ref()), expected)
+    })
 }
 
 /// The parts to leave out, each once.

@@ -18,6 +18,7 @@ use anyhow::Context;
 use qapi::Qmp;
 use qapi::Stream;
 use qapi::qmp;
+use rustix::process::Pid;
 use rustix::process::Signal;
 use units::CpuSet;
 
@@ -38,6 +39,8 @@ pub(super) struct Guest {
     number: u32,
     child: Child,
     dir: PathBuf,
+    /// Threads of its vCPUs, by their numbers.
+    vcpus: Vec<Pid>,
     qmp: Option<Qmp<Stream<BufReader<UnixStream>, UnixStream>>>,
     agent: Option<BufReader<UnixStream>>,
     /// Under which kernel the agent runs.
@@ -82,6 +85,7 @@ impl Guest {
             number,
             child,
             dir,
+            vcpus: Vec::new(),
             qmp: None,
             agent: None,
             kernel: String::new(),
@@ -100,22 +104,33 @@ impl Guest {
         let mut qmp = Qmp::new(Stream::new(BufReader::new(stream.try_clone()?), stream));
         qmp.handshake().context("QEMU does not speak QMP")?;
         let vcpus = qmp.execute(&qmp::query_cpus_fast {})?;
-        for (vcpu, cpu) in vcpus.iter().zip(cpus.iter()) {
+        for vcpu in &vcpus {
             let base = match vcpu {
                 qmp::CpuInfoFast::x86_64(vcpu) => vcpu,
                 _ => anyhow::bail!("guest {} is no x86-64 machine", self.number),
             };
-            let tid = rustix::process::Pid::from_raw(i32::try_from(base.thread_id)?);
-            let mut mask = rustix::thread::CpuSet::new();
-            mask.set(cpu.index());
-            rustix::thread::sched_setaffinity(tid, &mask)
-                .with_context(|| format!("cannot put a vCPU on CPU {cpu}"))?;
+            let tid = Pid::from_raw(i32::try_from(base.thread_id)?);
+            self.vcpus.push(tid.context("a vCPU has no thread")?);
         }
+        self.place(cpus, false)?;
         self.qmp = Some(qmp);
         // Now, not when the guest is up: a port that nobody holds is at its end
         // for those inside.
         let stream = self.dial("agent", Instant::now() + QMP_PATIENCE)?;
         self.agent = Some(BufReader::new(stream));
+        Ok(())
+    }
+
+    /// Puts vCPU i on the i-th of `cpus`, or lets them all be anywhere on these.
+    pub(super) fn place(&self, cpus: &CpuSet, anywhere: bool) -> anyhow::Result<()> {
+        for (vcpu, own) in self.vcpus.iter().zip(cpus.iter()) {
+            let mut mask = rustix::thread::CpuSet::new();
+            for cpu in cpus.iter().filter(|cpu| anywhere || *cpu == own) {
+                mask.set(cpu.index());
+            }
+            rustix::thread::sched_setaffinity(Some(*vcpu), &mask)
+                .with_context(|| format!("cannot put a vCPU on CPU {own}"))?;
+        }
         Ok(())
     }
 

@@ -7,20 +7,16 @@
 mod clock;
 mod disk;
 mod guest;
+mod scheduler;
 pub mod turns;
 mod watch;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::fs::File;
 use std::io::BufRead;
 use std::io::BufReader;
 use std::io::Write;
-use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
-use std::process::Child;
 use std::process::Command;
-use std::process::Stdio;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -31,8 +27,8 @@ use experiment::lab::Steal;
 use experiment::lab::Turns;
 use experiment::result::Host;
 use experiment::result::Phase;
+use experiment::scenario::HostPolicy;
 use experiment::scenario::LoadKind;
-use rustix::process::Signal;
 use units::CpuSet;
 use units::Ns;
 use units::Time;
@@ -40,6 +36,7 @@ use units::Time;
 use self::clock::Clock;
 use self::disk::NullDisk;
 use self::guest::Guest;
+use self::scheduler::Scheduler;
 use self::turns::Span;
 use self::watch::Watch;
 use super::protocol::FromGuest;
@@ -58,9 +55,6 @@ use crate::run::in_guest;
 /// How long a guest may take for an answer that needs no measuring. It shares
 /// its CPUs with the others and may have to wait for some slices.
 const PATIENCE: Duration = Duration::from_secs(40);
-
-/// How long the scheduler's trace may be behind.
-const TRACE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Runs until the input ends.
 ///
@@ -98,7 +92,8 @@ fn serve(input: &mut impl BufRead, output: &mut impl Write) -> anyhow::Result<()
     while let Some(message) = receive(input)? {
         match message {
             ToHost::Measure(step) => {
-                let measured = lab.measure(step)?;
+                let measured =
+                    lab.measure(step, &mut |what| send(output, &FromHost::Says(what)))?;
                 send(output, &FromHost::Measured(Box::new(measured)))?;
             }
             ToHost::Exec(guest, words) => {
@@ -116,7 +111,8 @@ fn serve(input: &mut impl BufRead, output: &mut impl Write) -> anyhow::Result<()
 #[derive(Debug)]
 struct Lab {
     // In the order in which they have to go.
-    scheduler: Scheduler,
+    /// From the first step on.
+    scheduler: Option<Scheduler>,
     guests: Vec<Guest>,
     _disk: NullDisk,
     setup: Setup,
@@ -163,13 +159,11 @@ impl Lab {
             )?;
         }
         drop(watch);
-        let scheduler = Scheduler::start(&setup)?;
-        says(scheduler.said.clone())?;
         // Now, while all guests are idle; the difference does not change.
         let clock = clock::compare(guests.first_mut().context("no guests")?, PATIENCE)?;
         Ok(Self {
             clock,
-            scheduler,
+            scheduler: None,
             guests,
             _disk: disk,
             setup,
@@ -189,15 +183,48 @@ impl Lab {
         }
     }
 
+    /// Has this policy schedule the VMs from now on.
+    ///
+    /// Between two policies the guests' loads rest and the kernel's own scheduler has the
+    /// vCPUs: what is loaded and unloaded under load has cost hosts their life.
+    fn schedule_by(
+        &mut self,
+        policy: HostPolicy,
+        says: &mut dyn FnMut(String) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let present = self.scheduler.as_ref().map(|one| one.policy);
+        if present == Some(policy) {
+            return Ok(());
+        }
+        for guest in self.guests.iter_mut().skip(1) {
+            guest.order(&ToGuest::Compute(false), PATIENCE)?;
+        }
+        if let Some(scheduler) = self.scheduler.take() {
+            scheduler.end()?;
+        }
+        for guest in &self.guests {
+            guest.place(&self.cpus, policy.chooses_cores())?;
+        }
+        let scheduler = Scheduler::start(&self.setup, policy)?;
+        says(scheduler.said.clone())?;
+        self.scheduler = Some(scheduler);
+        Ok(())
+    }
+
     /// Measures one step of the schedule.
-    fn measure(&mut self, step: usize) -> anyhow::Result<(Phase, LabPhase)> {
+    fn measure(
+        &mut self,
+        step: usize,
+        says: &mut dyn FnMut(String) -> anyhow::Result<()>,
+    ) -> anyhow::Result<(Phase, LabPhase)> {
         let plan = in_guest::outline(&self.setup.scenario, step)?;
+        self.schedule_by(plan.host, says)?;
         for (number, guest) in self.guests.iter_mut().enumerate().skip(1) {
             // The other VMs of this phase compute, the rest sleeps.
             let computes = (number as u32) < plan.vms_per_pcpu;
             guest.order(&ToGuest::Compute(computes), PATIENCE)?;
         }
-        self.scheduler.alive()?;
+        self.scheduler()?.alive()?;
         let (under_test, others) = self.guests.split_first_mut().context("there is no guest")?;
         let clock = self.clock;
         let patience = plan.length.to_std() + PATIENCE * 3;
@@ -221,6 +248,7 @@ impl Lab {
         let mut phase = measured.phase.clone();
         phase.at = window.from.since(self.started);
         let mut lab = LabPhase {
+            load: phase.load.clone(),
             arm: phase.arm.clone(),
             vms_per_pcpu: phase.vms_per_pcpu,
             round: phase.round,
@@ -228,11 +256,15 @@ impl Lab {
             clock_error: clock.error,
             ..LabPhase::default()
         };
-        let events = self.scheduler.events_until(window.to)?;
         let vm = under_test.vm();
+        let events = self.scheduler()?.events_until(window.to)?;
         if phase.vms_per_pcpu > 1 {
             phase.host = turns::host(&events, vm, window);
-            lab.turns = self.turns(&events, window);
+            lab.turns = self.turns(&events, plan.host, window);
+            let computing = self.guests.iter().take(plan.vms_per_pcpu as usize);
+            lab.ran = computing
+                .map(|guest| turns::ran(&events, guest.vm(), window))
+                .collect();
             lab.steal = steal(&events, vm, &measured, span);
             if let Some(recording) = &measured.recording {
                 let guest = Window {
@@ -254,13 +286,23 @@ impl Lab {
         Ok((phase, lab))
     }
 
-    fn turns(&self, events: &[scx_vcpu::trace::Event], window: Span) -> Vec<Turns> {
+    fn scheduler(&mut self) -> anyhow::Result<&mut Scheduler> {
+        self.scheduler.as_mut().context("nobody schedules the VMs")
+    }
+
+    fn turns(
+        &self,
+        events: &[scx_vcpu::trace::Event],
+        policy: HostPolicy,
+        window: Span,
+    ) -> Vec<Turns> {
         let sharing = &self.setup.scenario.sharing;
         let fixed = || {
             let possible = possible_cpus();
             scx_vcpu::policy::fixed::slices(sharing.slice, sharing.sweep_permille, possible)
         };
-        let asked = if is_fixed(&self.setup) {
+        // Those of the other policies are their own.
+        let asked = if policy == HostPolicy::Fixed {
             fixed().unwrap_or_default()
         } else {
             Vec::new()
@@ -273,11 +315,6 @@ impl Lab {
             })
             .collect()
     }
-}
-
-/// Are slices the scenario's, or the policy's own?
-fn is_fixed(setup: &Setup) -> bool {
-    setup.policy == "fixed"
 }
 
 /// As large as the largest file that a load wants to read.
@@ -327,111 +364,6 @@ fn steal(
             }
         })
         .collect()
-}
-
-/// The host scheduler as a child.
-#[derive(Debug)]
-struct Scheduler {
-    child: Child,
-    trace: PathBuf,
-    errors: PathBuf,
-    said: String,
-}
-
-impl Scheduler {
-    fn start(setup: &Setup) -> anyhow::Result<Self> {
-        let sharing = &setup.scenario.sharing;
-        let dir = PathBuf::from(&setup.dir);
-        let (trace, errors) = (dir.join("trace"), dir.join("scx_vcpu"));
-        let mut command = Command::new(&setup.scx_vcpu);
-        command.args(["run", "--policy", &setup.policy]);
-        if is_fixed(setup) {
-            // Dilated already.
-            command
-                .arg(format!("--slice={}ns", sharing.slice.0))
-                .arg(format!("--sweep={}", sharing.sweep_permille));
-        } else {
-            command.arg(format!("--dilation={}", setup.dilation));
-        }
-        if !setup.policy_file.is_empty() {
-            let file = dir.join("policy.toml");
-            fs::write(&file, &setup.policy_file)?;
-            command.arg("--config").arg(file);
-        }
-        command
-            .arg("--trace")
-            .arg(&trace)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(File::create(&errors)?);
-        // SAFETY: between fork and exec only one system call is made, which
-        // allocates nothing and takes no lock.
-        unsafe {
-            command.pre_exec(|| {
-                Ok(rustix::process::set_parent_process_death_signal(Some(
-                    Signal::TERM,
-                ))?)
-            });
-        }
-        let mut child = command
-            .spawn()
-            .with_context(|| format!("cannot start {}", setup.scx_vcpu))?;
-        let mut said = String::new();
-        if let Some(stdout) = child.stdout.take() {
-            // It prints one line when it schedules, or ends.
-            BufReader::new(stdout).read_line(&mut said)?;
-        }
-        let mut scheduler = Self {
-            child,
-            trace,
-            errors,
-            said: said.trim().to_owned(),
-        };
-        if scheduler.said.is_empty() {
-            let _ = scheduler.child.wait();
-        }
-        scheduler.alive()?;
-        Ok(scheduler)
-    }
-
-    fn alive(&mut self) -> anyhow::Result<()> {
-        if let Some(status) = self.child.try_wait()? {
-            let errors = fs::read_to_string(&self.errors).unwrap_or_default();
-            anyhow::bail!("the host scheduler ended ({status}): {}", errors.trim());
-        }
-        Ok(())
-    }
-
-    /// The trace, complete up to an instant.
-    fn events_until(&mut self, until: Time) -> anyhow::Result<Vec<scx_vcpu::trace::Event>> {
-        let give_up = Instant::now() + TRACE_PATIENCE;
-        loop {
-            let events = scx_vcpu::trace::read(File::open(&self.trace)?)?;
-            // An idle guest may have no event for a while; the writer is at most
-            // a tenth of a second behind.
-            if events.last().is_some_and(|event| event.at > until) || Instant::now() > give_up {
-                return Ok(events);
-            }
-            self.alive()?;
-            std::thread::sleep(Duration::from_millis(200));
-        }
-    }
-}
-
-impl Drop for Scheduler {
-    fn drop(&mut self) {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        let _ = rustix::process::kill_process(pid, Signal::TERM);
-        let give_up = Instant::now() + Duration::from_secs(5);
-        while Instant::now() < give_up {
-            if !matches!(self.child.try_wait(), Ok(None)) {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 fn qemu_version(setup: &Setup) -> String {

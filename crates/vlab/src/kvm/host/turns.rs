@@ -100,6 +100,12 @@ pub(super) fn waited(events: &[Event], vm: u32, window: Span) -> BTreeMap<u16, N
         .collect()
 }
 
+/// CPU time that the vCPUs of a VM had together.
+pub(super) fn ran(events: &[Event], vm: u32, window: Span) -> Ns {
+    let states = states(events, vm, window);
+    states.values().map(|(on, _)| on.total()).sum()
+}
+
 /// When each vCPU of a VM was kept waiting for a pCPU, by its number.
 pub(super) fn gaps(events: &[Event], vm: u32, window: Span) -> BTreeMap<u16, Vec<(Time, Time)>> {
     states(events, vm, window)
@@ -241,6 +247,8 @@ mod tests {
         assert_eq!(host.on_share, [0.5, 0.5]);
         assert!((host.union_share - 0.5).abs() < 1e-9);
         assert_eq!(waited(&events, 1, WINDOW)[&0], Ns(500));
+        // Half of two pCPUs.
+        assert_eq!(ran(&events, 1, WINDOW), Ns(1000));
     }
 
     #[test]

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a run on real VMs has measured so far, kept whatever happens to the run.
+//!
+//! A phase takes half a minute on an emulated host, and a run is ended for many reasons:
+//! a lab too many was lost, somebody's patience, a time limit. So the result's file is
+//! written after each phase, says itself that it is not whole, and another run can go
+//! on with it.
+
+use std::path::Path;
+use std::path::PathBuf;
+
+use experiment::lab::Lab;
+use experiment::lab::LabPhase;
+use experiment::result::Environment;
+use experiment::result::FORMAT;
+use experiment::result::Phase;
+use experiment::result::RunResult;
+use experiment::scenario::Scenario;
+
+use crate::run::Unusable;
+use crate::run::in_guest;
+
+/// A result that grows.
+#[derive(Debug)]
+pub(super) struct Kept {
+    /// With dilated times.
+    pub(super) scenario: Scenario,
+    pub(super) environment: Environment,
+    pub(super) lab: Lab,
+    phases: Vec<Phase>,
+    steps: usize,
+    file: Option<PathBuf>,
+}
+
+impl Kept {
+    /// Nothing yet; what comes goes to `file` too.
+    pub(super) fn new(
+        scenario: Scenario,
+        environment: Environment,
+        lab: Lab,
+        file: Option<&Path>,
+    ) -> Self {
+        Self {
+            steps: in_guest::steps(&scenario),
+            scenario,
+            environment,
+            lab,
+            phases: Vec::new(),
+            file: file.map(Path::to_owned),
+        }
+    }
+
+    /// What the file has is the beginning.
+    ///
+    /// # Errors
+    /// [`Unusable`]: no such file, or what is in it is no beginning of this run.
+    pub(super) fn resume(&mut self) -> anyhow::Result<()> {
+        let Some(file) = self.file.clone() else {
+            return Ok(());
+        };
+        let wrong = |why: String| {
+            let file = file.display();
+            anyhow::Error::from(Unusable::new(format!("{file}: {why}")))
+        };
+        let other = |what: &str| {
+            wrong(format!(
+                "another {what} than this run's; ask for the same, or leave --resume out and measure all of it again"
+            ))
+        };
+        let before = RunResult::load(&file).map_err(|error| wrong(format!("{error:#}")))?;
+        let Some(lab) = before.lab.filter(|_| before.backend == "kvm") else {
+            return Err(wrong(format!("it is of backend {}", before.backend)));
+        };
+        if (&lab.host, lab.dilation) != (&self.lab.host, self.lab.dilation) {
+            return Err(other("host"));
+        }
+        let mut scenario = before.scenario;
+        scenario.measure.rounds = self.scenario.measure.rounds;
+        if scenario != self.scenario {
+            return Err(other("scenario"));
+        }
+        let begins = before.phases.iter().enumerate();
+        let mut begins = begins.map(|(at, phase)| in_guest::is_of(&self.scenario, at, phase));
+        if !begins.all(|is| is) {
+            return Err(other("order of phases"));
+        }
+        if before.phases.len() == self.steps {
+            return Err(wrong("everything has been measured".to_owned()));
+        }
+        self.environment = before.environment;
+        self.phases = before.phases;
+        self.lab = lab;
+        Ok(())
+    }
+
+    /// How many phases there will be.
+    pub(super) fn steps(&self) -> usize {
+        self.steps
+    }
+
+    /// The number of the next phase, which is how many there are; `None` when there are all.
+    pub(super) fn next(&self) -> Option<usize> {
+        Some(self.phases.len()).filter(|done| *done < self.steps)
+    }
+
+    /// A phase has been measured.
+    pub(super) fn push(&mut self, phase: Phase, lab: LabPhase) {
+        if phase.vms_per_pcpu > 1 {
+            self.lab.phases.push(lab);
+        }
+        self.phases.push(Phase {
+            boot: self.lab.boots,
+            ..phase
+        });
+        self.save("the run goes on, or was killed");
+    }
+
+    /// The run ends with this error: what is kept says so, and the error says what is kept.
+    pub(super) fn give_up(&self, error: anyhow::Error) -> anyhow::Error {
+        let done = self.phases.len();
+        let Some(file) = self.file.as_ref().filter(|_| done > 0) else {
+            return error;
+        };
+        self.save(&format!("{error:#}"));
+        let (steps, file) = (self.steps, file.display());
+        error.context(format!(
+            "{done} of {steps} phases are in {file}, and --resume goes on with them"
+        ))
+    }
+
+    /// All of it; `why` it is not whole, if it is not.
+    pub(super) fn result(&self, why: Option<&str>) -> RunResult {
+        let mut warnings = vec![format!(
+            "real VMs: all times are dilated by {}; a nested host's numbers scatter by a quarter",
+            self.lab.dilation
+        )];
+        if let (Some(why), Some(done)) = (why, self.next()) {
+            let steps = self.steps;
+            warnings.push(format!("incomplete: {done} of {steps} phases: {why}"));
+        }
+        if !self.lab.lost.is_empty() {
+            warnings.push(format!(
+                "{} of {} labs were lost; their open phases were measured again",
+                self.lab.lost.len(),
+                self.lab.boots
+            ));
+        }
+        RunResult {
+            format: FORMAT,
+            backend: "kvm".to_owned(),
+            scenario: self.scenario.clone(),
+            environment: self.environment.clone(),
+            phases: self.phases.clone(),
+            warnings,
+            lab: Some(self.lab.clone()),
+        }
+    }
+
+    /// A file that cannot be written now is no reason to lose a lab: at the end it is told.
+    fn save(&self, why: &str) {
+        if let Some(file) = &self.file
+            && let Err(error) = self.result(Some(why)).save(file)
+        {
+            tracing::warn!("{:#}", anyhow::Error::from(error));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::Interrupted;
+
+    fn kept(rounds: u32, window: u32, file: &Path) -> Kept {
+        let text = format!(
+            r#"
+            name = "s"
+            title = "s"
+            topology = {{ cpus = 2 }}
+            sharing = {{ vms_per_pcpu = [2], slice = "11 ms" }}
+            measure = {{ rounds = {rounds}, window = "{window} ms", baselines = "solo" }}
+            load = [{{ name = "a", kind = "pulse" }}]
+            arm = [{{ name = "e", kind = "vanilla", host_policy = "eevdf" }}, {{ name = "f", kind = "vanilla" }}]
+            "#
+        );
+        let lab = Lab {
+            host: "nested".to_owned(),
+            dilation: 20,
+            boots: 1,
+            ..Lab::default()
+        };
+        let scenario = Scenario::parse(&text, "s.toml").unwrap();
+        Kept::new(scenario, Environment::default(), lab, Some(file))
+    }
+
+    fn phase(arm: &str, round: u32) -> Phase {
+        let text = format!(
+            r#"{{"load": "a", "arm": "{arm}", "vms_per_pcpu": {}, "round": {round}, "at": 0,
+            "window": 1, "compute_per_s": [], "completions": [],
+            "host": {{"on_share": [], "union_share": 0, "slices": 0}}}}"#,
+            if arm == "solo" { 1 } else { 2 }
+        );
+        serde_json::from_str(&text).unwrap()
+    }
+
+    #[test]
+    fn an_interrupted_run_keeps_what_it_has_and_says_that_it_is_not_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("r.json");
+        let mut kept = kept(1, 100, &file);
+        let nothing = kept.give_up(Interrupted.into());
+        assert!(!file.exists() && nothing.to_string().starts_with("interrupted"));
+        assert_eq!((kept.next(), kept.steps()), (Some(0), 3));
+        kept.push(phase("solo", 0), LabPhase::default());
+        let on_disk = RunResult::load(&file).unwrap();
+        assert!(on_disk.warnings[1].starts_with("incomplete: 1 of 3 phases: the run goes on"));
+        kept.push(phase("e", 0), LabPhase::default());
+        let error = kept.give_up(Interrupted.into());
+        // Its exit code stays, and it says where everything is.
+        assert!(error.is::<Interrupted>());
+        assert!(
+            format!("{error:#}").starts_with("2 of 3 phases are in "),
+            "{error:#}"
+        );
+        let on_disk = RunResult::load(&file).unwrap();
+        assert_eq!((on_disk.phases.len(), on_disk.phases[1].boot), (2, 1));
+        assert_eq!(on_disk.lab.as_ref().unwrap().phases.len(), 1);
+        assert!(on_disk.warnings[1].contains("2 of 3 phases: interrupted"));
+        kept.push(phase("f", 0), LabPhase::default());
+        assert_eq!(kept.next(), None);
+        assert_eq!(kept.result(None).warnings.len(), 1);
+    }
+
+    #[test]
+    fn another_run_goes_on_also_with_more_rounds() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("r.json");
+        let mut first = kept(1, 100, &file);
+        for (arm, round) in [("solo", 0), ("e", 0), ("f", 0)] {
+            first.push(phase(arm, round), LabPhase::default());
+        }
+        let mut second = kept(2, 100, &file);
+        second.resume().unwrap();
+        assert_eq!((second.next(), second.lab.boots), (Some(3), 1));
+        second.lab.boots += 1;
+        second.push(phase("f", 1), LabPhase::default());
+        let boots: Vec<u32> = second.result(None).phases.iter().map(|p| p.boot).collect();
+        assert_eq!(boots, [1, 1, 1, 2]);
+    }
+
+    #[test]
+    fn what_is_no_beginning_is_refused_with_its_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("r.json");
+        let refused = |mut kept: Kept| {
+            let error = kept.resume().unwrap_err();
+            assert!(error.is::<Unusable>());
+            let text = error.to_string();
+            assert!(text.starts_with(&file.display().to_string()), "{text}");
+            text
+        };
+        assert!(refused(kept(1, 100, &file)).contains("cannot read"));
+        let mut first = kept(1, 100, &file);
+        first.push(phase("solo", 0), LabPhase::default());
+        assert!(refused(kept(1, 200, &file)).contains("another scenario"));
+        let mut other = kept(1, 100, &file);
+        other.lab.dilation = 1;
+        assert!(refused(other).contains("another host"));
+        first.push(phase("f", 0), LabPhase::default());
+        assert!(refused(kept(1, 100, &file)).contains("another order"));
+        let mut whole = kept(1, 100, &file);
+        for (arm, round) in [("solo", 0), ("e", 0), ("f", 0)] {
+            whole.push(phase(arm, round), LabPhase::default());
+        }
+        assert!(refused(kept(1, 100, &file)).contains("everything"));
+    }
+}
