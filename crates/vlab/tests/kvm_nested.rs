@@ -37,7 +37,11 @@ fn scenario(dir: &Path, vms: u32) -> std::path::PathBuf {
         sharing = {{ vms_per_pcpu = [{vms}], slice = "11 ms" }}
         measure = {{ rounds = 1, warmup = "50 ms", window = "250 ms" }}
         load = [{{ name = "read", kind = "disk", pattern = "random-read", file_mib = 64 }}]
-        arm = [{{ name = "vanilla" }}, {{ name = "vmigrater" }}]
+        arm = [
+            {{ name = "vanilla" }},
+            {{ name = "vmigrater" }},
+            {{ name = "kernel", kind = "vanilla", host_policy = "eevdf" }},
+        ]
         "#
     );
     fs::write(&path, text).unwrap();
@@ -96,10 +100,17 @@ fn root_vm_nested_guests_get_their_slices_and_see_what_was_stolen() {
 
     let result = RunResult::load(&json).unwrap();
     let lab = result.lab.unwrap();
-    assert_eq!((lab.host.as_str(), lab.phases.len()), ("nested", 2));
+    assert_eq!((lab.host.as_str(), lab.phases.len()), ("nested", 3));
+    assert_eq!(lab.policy, "fixed,eevdf");
     for phase in &lab.phases {
         assert_eq!(phase.alive, 2);
-        for turns in &phase.turns {
+        assert_eq!(phase.ran.len(), 2);
+        // Both VMs compute, and the host's own threads have the rest.
+        for ran in &phase.ran {
+            assert!((1..8).contains(&(ran.0 / 1_000_000_000)), "{phase:?}");
+        }
+        let asks = phase.arm != "kernel";
+        for turns in phase.turns.iter().filter(|_| asks) {
             assert!(turns.count >= 4, "{turns:?}");
             // Turns end by timers, which an emulated host gets late.
             assert!(agree(turns.p50, turns.asked, 10, Ns::ZERO), "{turns:?}");

@@ -28,7 +28,8 @@ const REFERENCES: [HostPolicy; 3] = [HostPolicy::Eevdf, HostPolicy::Fixed, HostP
 
 /// What its columns mean.
 const LEGEND: &str = "\
-to ...        requests/s without anything in the guest, paired within rounds of one boot
+to ...        requests/s without anything in the guest, paired within rounds of one boot;
+              an arm above is compared with the one that does nothing under its host
 p50, p99      latency of the requests in ms, median [min..max] of the rounds
 CPU           of the pCPUs' time: the VM under test, each of the others";
 
