@@ -33,6 +33,8 @@ use rustix::process::Signal;
 use units::CpuSet;
 use units::Ns;
 
+use crate::run::Interrupted;
+
 /// In the command's environment: the id of the BPF map with the steal pages.
 pub const STEAL_MAP_ID_ENV: &str = "VMIGRATER_STEAL_MAP_ID";
 
@@ -126,7 +128,8 @@ fn parse_time(text: &str) -> Result<Ns, humantime::DurationError> {
 /// Runs it.
 ///
 /// # Errors
-/// If the machine cannot be frozen, a file cannot be written, or the command fails.
+/// If the machine cannot be frozen, a file cannot be written, or the command fails;
+/// [`Interrupted`] after a signal, when all that was asked for has been written.
 pub fn run(args: Args) -> anyhow::Result<()> {
     let plan = args.plan()?;
     let span = args.span.unwrap_or(if args.command.is_empty() {
@@ -149,9 +152,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 
     let mut freezer = Freezer::start(&plan, &options)?;
     let status = match args.command.split_first() {
-        Some((program, arguments)) => {
-            Some(run_command(program, arguments, &freezer, &interrupted)?)
-        }
+        Some((program, arguments)) => run_command(program, arguments, &freezer, &interrupted)?,
         None => {
             while freezer.is_running() && !interrupted.load(Ordering::Relaxed) {
                 std::thread::sleep(POLL);
@@ -174,8 +175,11 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     } else {
         print!("{}", report.text());
     }
+    if interrupted.load(Ordering::Relaxed) {
+        return Err(Interrupted.into());
+    }
     match status {
-        Some(status) if !status.success() && !interrupted.load(Ordering::Relaxed) => {
+        Some(status) if !status.success() => {
             bail!("{} ended with {status}", args.command.join(" "))
         }
         _ => Ok(()),
@@ -200,13 +204,14 @@ impl Args {
 }
 
 /// Starts the command and waits for its end, the freezer's, or a signal. In the
-/// last two cases it is told to end, and killed if it does not.
+/// last two cases it is told to end, and killed if it does not: how it then ends says
+/// nothing (`None`).
 fn run_command(
     program: &str,
     arguments: &[String],
     freezer: &Freezer,
     interrupted: &AtomicBool,
-) -> anyhow::Result<ExitStatus> {
+) -> anyhow::Result<Option<ExitStatus>> {
     let mut child = Command::new(program)
         .args(arguments)
         .env(STEAL_MAP_ID_ENV, freezer.steal_map_id()?.to_string())
@@ -214,29 +219,30 @@ fn run_command(
         .with_context(|| format!("cannot run {program}"))?;
     loop {
         if let Some(status) = child.try_wait()? {
-            return Ok(status);
+            return Ok(Some(status));
         }
         if interrupted.load(Ordering::Relaxed) || !freezer.is_running() {
-            return end(&mut child);
+            return end(&mut child).map(|()| None);
         }
         std::thread::sleep(POLL);
     }
 }
 
-fn end(child: &mut Child) -> anyhow::Result<ExitStatus> {
+fn end(child: &mut Child) -> anyhow::Result<()> {
     let give_up = Instant::now() + GRACE;
     if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
         // It may have ended in the meantime; `try_wait` below tells.
         let _ = rustix::process::kill_process(pid, Signal::TERM);
     }
     while Instant::now() < give_up {
-        if let Some(status) = child.try_wait()? {
-            return Ok(status);
+        if child.try_wait()?.is_some() {
+            return Ok(());
         }
         std::thread::sleep(POLL);
     }
     child.kill()?;
-    Ok(child.wait()?)
+    child.wait()?;
+    Ok(())
 }
 
 fn create(path: &Path) -> anyhow::Result<BufWriter<File>> {
