@@ -158,13 +158,7 @@ impl Settings {
         match self.mode {
             ModeChoice::Vmigrater => self,
             ModeChoice::Xballoon => Self {
-                placement: placement::Settings {
-                    push: false,
-                    pull: false,
-                    soon_active: false,
-                    completion: false,
-                    ..self.placement
-                },
+                placement: self.placement.nothing(),
                 wakeup: wakeup::Settings {
                     mode: if support.eevdf_slice {
                         wakeup::Mode::EevdfSlice

@@ -342,7 +342,7 @@ fn xballoon_moves_nothing_whatever_is_configured() {
         };
         let settings = settings.clone().in_force(support);
         let p = settings.placement;
-        assert!(!p.push && !p.pull && !p.soon_active && !p.completion);
+        assert!(!p.push && !p.pull && !p.soon_active && !p.spread && !p.completion);
         assert_eq!(settings.wakeup.mode, mode);
     }
 }

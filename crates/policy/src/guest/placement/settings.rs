@@ -138,6 +138,20 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// The same thresholds, but nothing is moved: what the system with which ours is
+    /// compared does (XB5).
+    #[must_use]
+    pub fn nothing(self) -> Self {
+        Self {
+            push: false,
+            pull: false,
+            soon_active: false,
+            spread: false,
+            completion: false,
+            ..self
+        }
+    }
+
     /// As published, in the fuller version of the dissertation: PUSH, PULL and
     /// the soon-active rule, one fixed margin, no other threshold.
     #[must_use]
