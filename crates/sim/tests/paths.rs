@@ -12,6 +12,8 @@ use sim::engine::Sim;
 use sim::guest::BalloonSettings;
 use sim::guest::Guest;
 use sim::guest::KernelSettings;
+use sim::guest::Knowledge;
+use sim::guest::Told;
 use sim::hypervisor::Cfs;
 use sim::hypervisor::CfsSettings;
 use sim::ids::DeviceId;
@@ -156,10 +158,12 @@ fn a_balloon_takes_from_compute_what_it_gives_to_io() {
         if balloon {
             guests[0].set_balloon(BalloonSettings {
                 rules: policy::guest::xballoon::Settings::default(),
-                compute: vec![TaskId(0)],
-                demand_permille: 333,
-                slice: Ns::from_ms(12),
-                gap: Ns::from_ms(12),
+                knowledge: Knowledge::Told(Told {
+                    compute: vec![TaskId(0)],
+                    demand_permille: 333,
+                    slice: Ns::from_ms(12),
+                    gap: Ns::from_ms(12),
+                }),
                 whole_vm: false,
             });
         }
@@ -191,10 +195,12 @@ fn a_balloon_of_the_whole_vm_holds_compute_on_every_vcpu() {
         guests[0].add(reader);
         guests[0].set_balloon(BalloonSettings {
             rules: policy::guest::xballoon::Settings::default(),
-            compute: vec![TaskId(0), TaskId(1)],
-            demand_permille: 250,
-            slice: Ns::from_ms(12),
-            gap: Ns::from_ms(12),
+            knowledge: Knowledge::Told(Told {
+                compute: vec![TaskId(0), TaskId(1)],
+                demand_permille: 250,
+                slice: Ns::from_ms(12),
+                gap: Ns::from_ms(12),
+            }),
             whole_vm,
         });
         let mut sim = simulation(machine, guests);

@@ -3,11 +3,14 @@
 
 mod common;
 
+use policy::guest::xballoon;
 use proptest::prelude::*;
 use sim::device::Delay;
 use sim::device::Path;
 use sim::engine::Sim;
 use sim::guest::KernelSettings;
+use sim::guest::Migrater;
+use sim::guest::MigraterSettings;
 use sim::hypervisor::Cfs;
 use sim::hypervisor::CfsSettings;
 use sim::hypervisor::Fixed;
@@ -49,18 +52,42 @@ fn reader(depth: u32, process: Ns) -> Box<Reader> {
     }))
 }
 
+/// What runs in the guests beside their tasks.
+#[derive(Clone, Copy, Debug)]
+enum Daemon {
+    None,
+    Vmigrater,
+    Published,
+    Xballoon,
+}
+
 /// A busy mix: VMs with compute on every vCPU and some readers.
-fn mix(
-    policy: Box<dyn Hypervisor>,
-    queue: QueueKind,
-    seed: u64,
+#[derive(Clone, Copy, Debug)]
+struct Mix {
     pcpus: u32,
     vms: u32,
     readers: u32,
     threads: bool,
-) -> Sim {
+    eevdf: bool,
+    daemon: Daemon,
+}
+
+fn mix(mix: Mix, policy: Box<dyn Hypervisor>, queue: QueueKind, seed: u64) -> Sim {
+    let Mix {
+        pcpus,
+        vms,
+        readers,
+        threads,
+        eevdf,
+        daemon,
+    } = mix;
     let machine = common::machine(pcpus, vms, threads);
-    let mut guests = common::guests(&machine, KernelSettings::scaled(pcpus), seed);
+    let kernel = if eevdf {
+        KernelSettings::eevdf(pcpus)
+    } else {
+        KernelSettings::scaled(pcpus)
+    };
+    let mut guests = common::guests(&machine, kernel, seed);
     for guest in &mut guests {
         for vcpu in 0..pcpus {
             if (vcpu + guest.tasks().len() as u32) % 3 != 2 {
@@ -73,6 +100,16 @@ fn mix(
                 n % pcpus,
                 reader(1 + n % 3, Ns::from_us(10)),
             ));
+        }
+        let ours = MigraterSettings::default();
+        match daemon {
+            Daemon::None => {}
+            Daemon::Vmigrater => guest.set_migrater(Migrater::new(ours, pcpus, None)),
+            Daemon::Published => {
+                let published = MigraterSettings::published();
+                guest.set_migrater(Migrater::new(published, pcpus, None));
+            }
+            Daemon::Xballoon => guest.set_xballoon(xballoon::Settings::default(), ours),
         }
     }
     let mut sim = common::simulation(machine, guests, policy, queue, seed);
@@ -98,18 +135,33 @@ fn fingerprint(sim: &Sim) -> String {
 
 #[test]
 fn one_seed_gives_one_run_on_either_queue() {
-    for policy in [cfs, || fixed(3)] {
+    let cases = [
+        (cfs as fn() -> Box<dyn Hypervisor>, Daemon::None),
+        (|| fixed(3), Daemon::None),
+        (cfs, Daemon::Vmigrater),
+        (cfs, Daemon::Xballoon),
+        (|| fixed(3), Daemon::Xballoon),
+    ];
+    for (policy, daemon) in cases {
+        let busy = Mix {
+            pcpus: 4,
+            vms: 3,
+            readers: 5,
+            threads: true,
+            eevdf: false,
+            daemon,
+        };
         let prints: Vec<String> = [QueueKind::Heap, QueueKind::Tree, QueueKind::Heap]
             .into_iter()
             .map(|queue| {
-                let mut sim = mix(policy(), queue, 42, 4, 3, 5, true);
+                let mut sim = mix(busy, policy(), queue, 42);
                 sim.run_until(Time(300_000_000));
                 fingerprint(&sim)
             })
             .collect();
         assert_eq!(prints[0], prints[1]);
         assert_eq!(prints[0], prints[2]);
-        let mut other = mix(policy(), QueueKind::Heap, 43, 4, 3, 5, true);
+        let mut other = mix(busy, policy(), QueueKind::Heap, 43);
         other.run_until(Time(300_000_000));
         assert_ne!(prints[0], fingerprint(&other), "the seed matters");
     }
@@ -225,7 +277,10 @@ proptest! {
     #[test]
     fn the_books_balance(
         seed in any::<u64>(), pcpus in 1u32..6, vms in 1u32..5, readers in 0u32..7,
-        threads in any::<bool>(), name in proptest::sample::select(sim::hypervisor::NAMES), ends in proptest::collection::vec(1u64..40_000_000, 1..4),
+        threads in any::<bool>(), eevdf in any::<bool>(),
+        daemon in proptest::sample::select(&[Daemon::None, Daemon::Vmigrater, Daemon::Published, Daemon::Xballoon][..]),
+        name in proptest::sample::select(sim::hypervisor::NAMES),
+        ends in proptest::collection::vec(1u64..80_000_000, 1..4),
     ) {
         let sharing = sim::hypervisor::Sharing {
             vms_per_pcpu: vms,
@@ -233,7 +288,8 @@ proptest! {
             sweep_permille: 100,
         };
         let policy = sim::hypervisor::by_name(name, &sharing).unwrap();
-        let mut sim = mix(policy, QueueKind::Heap, seed, pcpus, vms, readers, threads);
+        let busy = Mix { pcpus, vms, readers, threads, eevdf, daemon };
+        let mut sim = mix(busy, policy, QueueKind::Heap, seed);
         let mut end = Time::ZERO;
         for length in ends {
             end = end + Ns(length);

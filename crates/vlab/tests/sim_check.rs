@@ -97,17 +97,50 @@ fn with_arm(kind: ArmKind) -> Scenario {
 
 #[test]
 fn arms_that_cannot_be_simulated_are_refused_by_name() {
-    let xballoon = ArmKind::Xballoon { config: None };
+    let xballoon = ArmKind::Xballoon {
+        config: Some("other.toml".into()),
+    };
     let of_a_command = ArmKind::Command {
         command: vec!["chrt".to_owned()],
     };
-    for (kind, part) in [(xballoon, "vlab reproduce"), (of_a_command, "no commands")] {
+    for (kind, part) in [
+        (xballoon, "configuration file"),
+        (of_a_command, "no commands"),
+    ] {
         let error = simulate(&with_arm(kind)).unwrap_err().to_string();
         assert!(
             error.contains("arm other") && error.contains(part),
             "{error}"
         );
     }
+}
+
+/// Mode xballoon of the daemon, simulated as the freezer would show it: no moves (XB5),
+/// compute pays for what I/O gains (XB4), and one may compare it with vMigrater.
+#[test]
+fn xballoon_is_an_arm_like_any_other() {
+    let (result, _) = simulate(&with_arm(ArmKind::Xballoon { config: None })).unwrap();
+    let load = "pulse-qd1";
+    let phase = |arm: &str| {
+        let mut phases = result.phases.iter();
+        let of = phases.find(|p| p.load == load && p.arm == arm && p.vms_per_pcpu == 2);
+        of.expect("every arm is simulated")
+    };
+    let (vanilla, xballoon) = (phase("vanilla"), phase("other"));
+    let compute = |phase: &experiment::result::Phase| phase.compute_per_s.iter().sum::<f64>();
+    let rate = |arm: &str| rate(&result, load, arm, 2).unwrap();
+    println!(
+        "vanilla {:.0}, xballoon {:.0}, vmigrater {:.0}; compute {:.3}",
+        rate("vanilla"),
+        rate("other"),
+        rate("vmigrater"),
+        compute(xballoon) / compute(vanilla)
+    );
+    assert!(rate("other") > 1.05 * rate("vanilla"));
+    assert!(compute(xballoon) < 0.95 * compute(vanilla));
+    let daemon = xballoon.daemon.as_ref().unwrap();
+    assert_eq!(daemon.n_migrate, 0);
+    assert!(daemon.wakeups > 0);
 }
 
 /// The slices of VMs that are not simulated mean nothing to a policy that chooses

@@ -31,7 +31,10 @@ use units::Ns;
 use units::Time;
 use units::VcpuId;
 
+pub use balloon::BalloonCounts;
 pub use balloon::BalloonSettings;
+pub use balloon::Knowledge;
+pub use balloon::Told;
 pub use migrater::DaemonCosts;
 pub use migrater::DaemonCounts;
 pub use migrater::Estimator;
@@ -223,6 +226,7 @@ impl Guest {
         if let Some(migrater) = &mut self.migrater {
             migrater.counts = DaemonCounts::default();
         }
+        self.open_balloon_window(now);
         for task in 0..self.tasks.len() {
             self.settle(TaskId(task as u32), now);
             let task = &mut self.tasks[task];

@@ -16,9 +16,11 @@ use sim::guest::BalloonSettings;
 use sim::guest::Class;
 use sim::guest::Guest;
 use sim::guest::KernelSettings;
+use sim::guest::Knowledge;
 use sim::guest::Migrater;
 use sim::guest::MigraterSettings;
 use sim::guest::NewTask;
+use sim::guest::Told;
 use sim::ids::TaskId;
 use sim::ids::Vcpu;
 use sim::ids::VmId;
@@ -353,10 +355,12 @@ fn guest(vm: &Vm, id: VmId, first: Vcpu, seed: u64) -> Guest {
         Daemon::Xballoon(demand_permille, slice, gap, whole_vm) => {
             guest.set_balloon(BalloonSettings {
                 rules: xballoon::Settings::default(),
-                compute,
-                demand_permille: *demand_permille,
-                slice: *slice,
-                gap: *gap,
+                knowledge: Knowledge::Told(Told {
+                    compute,
+                    demand_permille: *demand_permille,
+                    slice: *slice,
+                    gap: *gap,
+                }),
                 whole_vm: *whole_vm,
             })
         }

@@ -118,6 +118,7 @@ pub(super) fn daemon(
                 react: Ns::from_us(50),
                 think: Ns::from_us(20),
                 beat: Ns::from_us(5),
+                hold: Ns::from_us(50),
             },
             ..settings
         })),

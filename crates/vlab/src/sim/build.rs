@@ -10,6 +10,7 @@ use experiment::scenario::Pattern;
 use experiment::scenario::Scenario;
 use experiment::scenario::SimSpec;
 use policy::guest::wakeup::Mode;
+use policy::guest::xballoon;
 use sim::device::Delay;
 use sim::device::Device;
 use sim::device::Path;
@@ -137,13 +138,11 @@ pub(super) fn simulation(scenario: &Scenario, step: &Step<'_>, seed: u64) -> any
             if let Some(load) = step.load {
                 add_load(&mut guest, load, step, &spec, &platform, cpus)?;
             }
-            if let Some(settings) = daemon(step, &platform)? {
-                let fixed = match path {
-                    Path::Fixed(vcpu) => Some(vcpu),
-                    Path::Submitter => None,
-                };
-                guest.set_migrater(Migrater::new(settings, cpus, fixed));
-            }
+            let fixed = match path {
+                Path::Fixed(vcpu) => Some(vcpu),
+                Path::Submitter => None,
+            };
+            start_daemon(&mut guest, step, &platform, cpus, fixed)?;
         }
         guests.push(guest);
     }
@@ -270,7 +269,40 @@ fn device(load: Option<&Load>, spec: &SimSpec, platform: &Platform) -> Box<dyn D
     }
 }
 
-/// The daemon of an arm.
+/// Gives a guest what its arm runs in it. `fixed`: the vCPU on which all its
+/// completions arrive.
+fn start_daemon(
+    guest: &mut Guest,
+    step: &Step<'_>,
+    platform: &Platform,
+    cpus: u32,
+    fixed: Option<VcpuId>,
+) -> anyhow::Result<()> {
+    if let Some(arm) = step.arm
+        && let ArmKind::Xballoon { config } = &arm.kind
+    {
+        if config.is_some() {
+            return Err(reads_no_configuration(&arm.name));
+        }
+        let settings = MigraterSettings {
+            costs: platform.daemon,
+            ..MigraterSettings::default()
+        };
+        guest.set_xballoon(xballoon::Settings::default(), settings);
+    } else if let Some(settings) = daemon(step, platform)? {
+        guest.set_migrater(Migrater::new(settings, cpus, fixed));
+    }
+    Ok(())
+}
+
+fn reads_no_configuration(arm: &str) -> anyhow::Error {
+    Unusable(format!(
+        "arm {arm}: the simulator has no dry run and reads no configuration file of the daemon"
+    ))
+    .into()
+}
+
+/// vMigrater as an arm wants it.
 fn daemon(step: &Step<'_>, platform: &Platform) -> anyhow::Result<Option<MigraterSettings>> {
     let Some(arm) = step.arm else {
         return Ok(None);
@@ -282,14 +314,11 @@ fn daemon(step: &Step<'_>, platform: &Platform) -> anyhow::Result<Option<Migrate
             without,
             config,
         } => (dry_run, profile, without, config),
-        ArmKind::Vanilla | ArmKind::Fifo | ArmKind::Nice | ArmKind::Host { .. } => return Ok(None),
-        ArmKind::Xballoon { .. } => {
-            return Err(Unusable(format!(
-                "arm {}: the simulator has xballoon in `vlab reproduce` only, where slices follow the host's load; measure it with `vlab run`",
-                arm.name
-            ))
-            .into());
-        }
+        ArmKind::Vanilla
+        | ArmKind::Fifo
+        | ArmKind::Nice
+        | ArmKind::Host { .. }
+        | ArmKind::Xballoon { .. } => return Ok(None),
         ArmKind::Command { .. } => {
             return Err(Unusable(format!(
                 "arm {}: the simulator runs no commands; kind = \"command\" is for `vlab run`",
@@ -299,11 +328,7 @@ fn daemon(step: &Step<'_>, platform: &Platform) -> anyhow::Result<Option<Migrate
         }
     };
     if *dry_run || config.is_some() {
-        return Err(Unusable(format!(
-            "arm {}: the simulator has no dry run and reads no configuration file of the daemon",
-            arm.name
-        ))
-        .into());
+        return Err(reads_no_configuration(&arm.name));
     }
     let mut settings = match profile.as_deref() {
         None => MigraterSettings::default(),

@@ -90,6 +90,7 @@ pub(super) fn by_name(name: &str, cpus: u32) -> Option<Platform> {
                 react: Ns::from_us(50),
                 think: Ns::from_us(20),
                 beat: Ns::from_us(5),
+                hold: Ns::from_us(50),
             },
             submit: Ns::from_us(5),
             process: Ns::from_us(5),

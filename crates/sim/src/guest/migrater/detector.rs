@@ -88,6 +88,7 @@ impl Guest {
         if after && !before {
             self.take_hold(task);
             self.ring(cpu, world);
+            self.balloon_news(cpu, world);
         } else if before && !after {
             self.let_loose(task);
         }

@@ -102,7 +102,7 @@ pub(crate) struct Seat {
 
 /// One vCPU's monitor.
 pub(crate) struct Monitor {
-    timeline: Timeline,
+    pub(crate) timeline: Timeline,
     /// Start of the gap that is not over, as the source knows it.
     gone: Option<Time>,
     budget: Budget,

@@ -46,6 +46,9 @@ pub struct DaemonCosts {
     pub think: Ns,
     /// CPU time of one heartbeat: 2.3 % of a CPU at 1900 a second.
     pub beat: Ns,
+    /// CPU time of holding what computes, or of letting it go (mode xballoon): a
+    /// write to `cgroup.freeze` takes 0.1 ms (docs/decisions/0005).
+    pub hold: Ns,
 }
 
 impl Default for DaemonCosts {
@@ -56,6 +59,7 @@ impl Default for DaemonCosts {
             react: Ns::from_us(107),
             think: Ns::from_us(58),
             beat: Ns::from_us(12),
+            hold: Ns::from_us(100),
         }
     }
 }

@@ -95,6 +95,7 @@ impl Guest {
                 self.add_foreign(cpu, costs.beat);
                 if late {
                     self.slice_over(cpu, last, now);
+                    self.balloon_news(cpu, world);
                 }
                 self.think(cpu, world);
                 self.set_alarm(cpu, Some(now + period), world);
