@@ -2,6 +2,9 @@
 //! Open parameters (14) as data, each with the published rows that fixed it.
 
 use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::Mutex;
 
 use anyhow::Context;
 use serde::Deserialize;
@@ -24,14 +27,31 @@ pub(super) struct Parameter {
     /// Rows of published.toml, as `experiment/row`; empty: a choice.
     #[serde(default)]
     pub(super) fixed_by: Vec<String>,
+    /// Values whose effect is shown instead of half and twice the value: for a switch,
+    /// a zero, or where half and twice would mean nothing.
+    #[serde(default, rename = "try")]
+    pub(super) others: Vec<f64>,
     /// Where it comes from otherwise, or why it is what it is.
     pub(super) why: String,
+}
+
+impl Parameter {
+    /// Values whose effect is worth showing.
+    pub(super) fn others(&self) -> Vec<f64> {
+        if self.others.is_empty() {
+            vec![self.value / 2.0, self.value * 2.0]
+        } else {
+            self.others.clone()
+        }
+    }
 }
 
 /// All parameters.
 #[derive(Clone, Debug)]
 pub(super) struct Parameters {
     all: BTreeMap<String, Parameter>,
+    /// Names that have been asked for, if somebody wants to know.
+    read: Option<Arc<Mutex<BTreeSet<String>>>>,
 }
 
 impl Parameters {
@@ -61,7 +81,35 @@ impl Parameters {
             };
             parameter.value = value;
         }
-        Ok(Self { all })
+        Ok(Self { all, read: None })
+    }
+
+    /// The same, and [`Self::read`] will tell what was asked for.
+    pub(super) fn watched(&self) -> Self {
+        Self {
+            all: self.all.clone(),
+            read: Some(Arc::default()),
+        }
+    }
+
+    /// The names that have been asked for since [`Self::watched`].
+    pub(super) fn read(&self) -> Vec<String> {
+        let read = self.read.as_ref().and_then(|read| read.lock().ok());
+        read.map_or(Vec::new(), |read| read.iter().cloned().collect())
+    }
+
+    /// The same but for one value.
+    pub(super) fn with(&self, name: &str, value: f64) -> Self {
+        let mut all = self.all.clone();
+        if let Some(parameter) = all.get_mut(name) {
+            parameter.value = value;
+        }
+        Self { all, read: None }
+    }
+
+    /// The rows that fixed a parameter.
+    pub(super) fn fixed_by(&self, name: &str) -> &[String] {
+        self.all.get(name).map_or(&[], |p| &p.fixed_by)
     }
 
     /// All of them, by name.
@@ -73,6 +121,9 @@ impl Parameters {
     pub(super) fn get(&self, name: &str) -> anyhow::Result<f64> {
         let parameter = self.all.get(name);
         let parameter = parameter.with_context(|| format!("parameters.toml has no {name}"))?;
+        if let Some(mut read) = self.read.as_ref().and_then(|read| read.lock().ok()) {
+            read.insert(name.to_owned());
+        }
         Ok(parameter.value)
     }
 
