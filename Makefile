@@ -40,11 +40,13 @@ test: ## lints, tests, VM matrix (as root, about 28 minutes on 2 CPUs)
 
 bench: bench-native bench-vm ## both parts of what takes long: figures, and proofs in VMs (as root, about half an hour)
 
-bench-native: ## cost, latencies, micro-benchmarks, report and trace in a browser (as root)
+bench-native: ## cost, latencies, micro-benchmarks, the simulator beside SimPy, report and trace (as root)
 	@scripts/setup bench
 	cargo build --release --locked -p vmigrater -p vlab
 	CARGO_TARGET_DIR=$(target) scripts/bench-cost
 	cargo bench -p freezer --bench slices --locked
+	CARGO_TARGET_DIR=$(target) scripts/bench-sim
+	cargo bench -p sim --locked
 	CARGO_TARGET_DIR=$(target) scripts/check-report crates/experiment/testdata/recorded.json
 	CARGO_TARGET_DIR=$(target) scripts/check-trace crates/experiment/testdata/recorded.json
 

@@ -5,7 +5,8 @@
 //!     speed round-robin BLOCKS SECONDS   nothing but slices in turn
 //!
 //! A block is 12 pCPUs with 8 VMs of 12 vCPUs pinned to them: 96 vCPUs. Prints one
-//! line of JSON.
+//! line of JSON; for slices in turn with the CPU time in nanoseconds and the number of
+//! slices of each vCPU, so that a peer can show that it did the same.
 
 #[path = "../benches/block/mod.rs"]
 mod block;
@@ -37,9 +38,19 @@ fn main() -> ExitCode {
     let took = began.elapsed().as_secs_f64();
     let machine = sim.machine();
     let picks: u64 = machine.pcpus.iter().map(|p| p.turns).sum();
+    let list = |of: fn(&sim::machine::VcpuFacts) -> u64| {
+        let all: Vec<String> = machine.vcpus.iter().map(|v| of(v).to_string()).collect();
+        all.join(", ")
+    };
+    let had = if load == block::Load::RoundRobin {
+        let (ran, slices) = (list(|v| v.ran.as_ns()), list(|v| v.switched_in));
+        format!(", \"ran_ns\": [{ran}], \"slices\": [{slices}]")
+    } else {
+        String::new()
+    };
     println!(
         "{{\"vcpus\": {}, \"simulated_s\": {seconds}, \"took_s\": {took:.3}, \"events\": {}, \
-         \"events_per_s\": {:.0}, \"switches\": {picks}, \"peak_kib\": {}}}",
+         \"events_per_s\": {:.0}, \"switches\": {picks}, \"peak_kib\": {}{had}}}",
         machine.vcpus.len(),
         sim.events(),
         sim.events() as f64 / took,

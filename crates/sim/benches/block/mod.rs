@@ -120,7 +120,9 @@ pub(crate) fn simulation(load: Load, blocks: u32) -> Sim {
         })),
     };
     let mut sim = Sim::new(machine, policy, QueueKind::default(), 1);
-    sim.spread_starts(SLICE * 4);
+    if load == Load::Mixed {
+        sim.spread_starts(SLICE * 4);
+    }
     for guest in guests {
         sim.add_guest(guest);
     }

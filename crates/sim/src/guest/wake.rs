@@ -102,9 +102,7 @@ impl Guest {
         let fits = |from: usize, task: TaskId| {
             let t = &self.tasks[task.index()];
             let gap = self.queue_weight(from).saturating_sub(mine);
-            t.mask.contains(here)
-                && !self.is_held(from, task)
-                && (idle || gap >= 2 * u64::from(t.weight()))
+            t.mask.contains(here) && (idle || gap >= 2 * u64::from(t.weight()))
         };
         let mut best: Option<(u64, usize)> = None;
         for (n, other) in self.cpus.iter().enumerate() {
