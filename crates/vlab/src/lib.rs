@@ -18,6 +18,7 @@ pub mod report;
 pub mod reproduce;
 pub mod run;
 mod scratch;
+pub mod selftest;
 pub mod sim;
 pub mod trace;
 pub mod vm;

@@ -68,6 +68,9 @@ enum Command {
     /// The part of a lab that runs in a guest; the guest's init starts it.
     #[command(hide = true)]
     KvmAgent,
+    /// Load and attach the freezer's BPF programs, then unload them again.
+    #[command(hide = true)]
+    BpfSelftest,
     /// Runs one of the loads by itself.
     #[command(subcommand)]
     Load(Load),
@@ -110,6 +113,7 @@ fn dispatch(command: Command) -> anyhow::Result<()> {
         Command::Trace(args) => print!("{}", vlab::trace::run(&args)?),
         Command::KvmHost => vlab::kvm::host::run()?,
         Command::KvmAgent => vlab::kvm::agent::run()?,
+        Command::BpfSelftest => vlab::selftest::run()?,
         Command::Load(Load::Compute(args)) => vlab::load::compute::run(&args)?,
         Command::Load(Load::Fsync(args)) => vlab::load::fsync::run(&args)?,
         Command::Load(Load::Pulse(args)) => vlab::load::pulse::run(&args)?,
@@ -122,10 +126,7 @@ fn dispatch(command: Command) -> anyhow::Result<()> {
 fn code_of(error: &anyhow::Error) -> u8 {
     if error.is::<Interrupted>() {
         INTERRUPTED
-    } else if error
-        .chain()
-        .any(|cause| cause.is::<freezer::Unsupported>())
-    {
+    } else if error.chain().any(cannot_freeze) {
         UNSUPPORTED
     } else if error
         .chain()
@@ -135,4 +136,14 @@ fn code_of(error: &anyhow::Error) -> u8 {
     } else {
         FAILED
     }
+}
+
+/// [`freezer::StartError`] speaks for the reason that it holds, which is then no cause
+/// of its own in a chain.
+fn cannot_freeze(cause: &(dyn std::error::Error + 'static)) -> bool {
+    cause.is::<freezer::Unsupported>()
+        || matches!(
+            cause.downcast_ref(),
+            Some(freezer::StartError::Unsupported(_))
+        )
 }

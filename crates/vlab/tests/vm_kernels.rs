@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Each kernel of the matrix boots, says who it is and passes results through.
+//! Each kernel of the matrix boots, says who it is and passes results through; the
+//! freezer freezes it or says why it cannot.
 //!
 //! Kernels are fetched into `target/vm` of the checkout on the first run; after
 //! that no network is needed. The names start with `root_` because these tests
@@ -10,6 +11,7 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use vlab::vm::BootError;
@@ -41,45 +43,125 @@ fn plain() -> Options {
     Options::new(Qemu::debian(&store()).unwrap())
 }
 
-fn run(series: &str, script: &str, options: &Options) -> Output {
-    let kernel = Kernel::debian(&store(), series).unwrap();
-    let image = Image::builder(&kernel).script(script).build().unwrap();
-    let output = Guest::run_with_tries(&image, options, DEADLINE, 3).unwrap();
-    eprintln!(
-        "{series} ({}): script after {:?}, {:?} in all, failed tries: {:?}",
-        kernel.release(),
-        output.boot,
-        output.total,
-        output.failed_tries
-    );
-    output
+/// The guest's name, its CPUs, its file systems, its disk; then what the freezer makes of
+/// it; then its code.
+const SCRIPT: &str = r#"
+uname -r
+nproc
+ls /sys/kernel/btf/vmlinux
+stat -f -c %T /sys/fs/bpf /sys/fs/cgroup /sys/kernel/tracing | wc -l
+dd if=/dev/vda of=/dev/null bs=4k count=64 iflag=direct 2>/dev/null && echo read
+# KEY COMMAND...: its exit code and what it says.
+says() {
+	key=$1
+	shift
+	"$@" >/tmp/told 2>/tmp/said
+	echo "$key exit $?"
+	sed "s/^/$key told /" /tmp/told
+	sed "s/^/$key said /" /tmp/said
+}
+says selftest vlab bpf-selftest
+says freeze vlab freeze --vms 2 --for 1s --json
+exit 42
+"#;
+
+/// The one boot of a kernel.
+fn first(series: &str) -> &'static Output {
+    static BOOTS: [OnceLock<Output>; SERIES.len()] = [const { OnceLock::new() }; SERIES.len()];
+    let nr = SERIES.iter().position(|name| *name == series).unwrap();
+    BOOTS[nr].get_or_init(|| {
+        let kernel = Kernel::debian(&store(), series).unwrap();
+        let image = Image::builder(&kernel)
+            .binary(assert_cmd::cargo::cargo_bin!("vlab"))
+            .script(SCRIPT);
+        let disk = Disk::Null {
+            size: 64 << 20,
+            latency_ns: 0,
+        };
+        let options = Options {
+            disks: vec![disk],
+            ..options()
+        };
+        let output = Guest::run_with_tries(&image.build().unwrap(), &options, DEADLINE, 3).unwrap();
+        eprintln!(
+            "{series} ({}): script after {:?}, {:?} in all, failed tries: {:?}",
+            kernel.release(),
+            output.boot,
+            output.total,
+            output.failed_tries
+        );
+        eprintln!("{}", output.stdout);
+        output
+    })
 }
 
-/// One guest per kernel: its name, its CPUs, its file systems, its disk, its code.
 fn boots(series: &str) {
     let kernel = Kernel::debian(&store(), series).unwrap();
-    let disk = Disk::Null {
-        size: 64 << 20,
-        latency_ns: 0,
-    };
-    let script = "uname -r\n\
-        nproc\n\
-        ls /sys/kernel/btf/vmlinux\n\
-        stat -f -c %T /sys/fs/bpf /sys/fs/cgroup /sys/kernel/tracing | wc -l\n\
-        dd if=/dev/vda of=/dev/null bs=4k count=64 iflag=direct 2>/dev/null && echo read\n\
-        exit 42\n";
-    let options = Options {
-        disks: vec![disk],
-        ..options()
-    };
-    let output = run(series, script, &options);
+    let output = first(series);
     let expected = format!(
         "{}\n2\n/sys/kernel/btf/vmlinux\n3\nread\n",
         kernel.release()
     );
-    assert_eq!(output.stdout, expected, "serial:\n{}", output.serial);
+    let (stdout, serial) = (&output.stdout, &output.serial);
+    assert!(stdout.starts_with(&expected), "{stdout}\nserial:\n{serial}");
     assert_eq!(output.exit_code, 42);
     assert!(kernel.release().starts_with(&format!("{series}.")));
+}
+
+/// What follows `key` and a blank at the start of a line, for each such line.
+fn all<'a>(output: &'a Output, key: &str) -> Vec<&'a str> {
+    let lines = output.stdout.lines();
+    lines
+        .filter_map(|line| line.strip_prefix(key)?.strip_prefix(' '))
+        .collect()
+}
+
+/// Its objects load, and it takes both CPUs away as it was asked to.
+fn freezes(series: &str) {
+    let output = first(series);
+    let told = &output.stdout;
+    assert_eq!(all(output, "selftest exit"), ["0"], "{told}");
+    assert_eq!(
+        all(output, "selftest told"),
+        [
+            "freezer loads, attaches and sets a timer",
+            "tasks loads and attaches"
+        ],
+        "{told}"
+    );
+    assert_eq!(all(output, "freeze exit"), ["0"], "{told}");
+    let report = all(output, "freeze told").concat();
+    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    let cpus = report["cpus"].as_array().unwrap();
+    assert_eq!(cpus.len(), 2, "{told}");
+    for cpu in cpus {
+        let number = |key: &str| cpu["counters"][key].as_u64().unwrap();
+        // 45 in 1 s, if nobody took the emulator's own CPUs away; no gap of 11 ms is
+        // shorter than three quarters of it.
+        let gaps = number("gaps");
+        assert!(gaps >= 5, "{told}");
+        // The end of the run cut the last one.
+        assert!(number("frozen") >= (gaps - 1) * 8_250_000, "{told}");
+        assert_eq!(number("timer_errors"), 0, "{told}");
+    }
+}
+
+/// The kernel is told to be unfit in one line with what it lacks; the recorder needs no
+/// timer and works.
+fn refuses_to_freeze(series: &str, reason: &str) {
+    let output = first(series);
+    let told = &output.stdout;
+    assert_eq!(
+        all(output, "selftest told"),
+        ["tasks loads and attaches"],
+        "{told}"
+    );
+    assert_eq!(all(output, "freeze told"), [""; 0], "{told}");
+    for key in ["selftest", "freeze"] {
+        assert_eq!(all(output, &format!("{key} exit")), ["3"], "{told}");
+        let said = all(output, &format!("{key} said"));
+        assert!(said.len() == 1 && said[0].contains(reason), "{told}");
+    }
 }
 
 #[test]
@@ -95,6 +177,21 @@ fn root_vm_kernel_6_12_boots() {
 #[test]
 fn root_vm_kernel_7_3_boots() {
     boots("7.3");
+}
+
+#[test]
+fn root_vm_kernel_6_1_cannot_be_frozen_and_says_why() {
+    refuses_to_freeze("6.1", "cannot pin a BPF timer to a CPU");
+}
+
+#[test]
+fn root_vm_kernel_6_12_is_frozen() {
+    freezes("6.12");
+}
+
+#[test]
+fn root_vm_kernel_7_3_is_frozen() {
+    freezes("7.3");
 }
 
 #[test]
