@@ -21,6 +21,9 @@ fn main() {
     println!("cargo::rerun-if-changed={}", bpf.display());
     println!("cargo::rerun-if-changed=../policy/include");
     println!("cargo::rerun-if-env-changed=CLANG");
+    // For the test that `selftest` forgets none.
+    let names = OBJECTS.map(|(_, name, _)| name).join(" ");
+    println!("cargo::rustc-env=BPF_OBJECTS={names}");
     for (source, name, define) in OBJECTS {
         // v3 for 32-bit compare-and-swap (Linux 5.12).
         let mut args: Vec<OsString> = ["-mcpu=v3", "-I", "../policy/include", "-Wall", "-Werror"]

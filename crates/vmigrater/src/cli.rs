@@ -107,7 +107,7 @@ pub(crate) enum Command {
     Status(StatusArgs),
     /// Undo what a killed daemon left behind; refuses while one runs.
     Restore,
-    /// Load and attach every BPF program, then unload them again.
+    /// Load, attach and run every BPF program, then unload them again; a line for each.
     #[command(hide = true)]
     BpfSelftest,
     /// Print docs/configuration.md.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Finds the steal pages and stores their addresses, once.
+ * Finds the steal pages and stores their addresses, once; 0 for one that is not
+ * there or cannot be read, because the programs of sense.bpf.c, which read them in
+ * the same way, take what they cannot read for a vCPU that is never away.
  *
  * Objects of their own, because a kernel without KALLSYMS_ALL refuses to load a
  * program that names the per-CPU symbol, used or not: such a kernel must refuse
@@ -29,6 +31,7 @@ extern struct kvm_steal_time steal_time __ksym;
 SEC("syscall")
 int locate(void *ctx)
 {
+	struct kvm_steal_time st;
 	u32 i;
 
 	for (i = 0; i < MAX_VCPUS; i++) {
@@ -38,6 +41,8 @@ int locate(void *ctx)
 #else
 		void *page = bpf_per_cpu_ptr(&steal_time, i);
 #endif
+		if (page && bpf_probe_read_kernel(&st, sizeof(st), page))
+			page = NULL;
 		page_addr[i & (MAX_VCPUS - 1)] = (u64)page;
 	}
 	return 0;

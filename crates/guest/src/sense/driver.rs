@@ -17,11 +17,13 @@ use libbpf_rs::MapFlags;
 use libbpf_rs::MapHandle;
 use libbpf_rs::MapType;
 use libbpf_rs::OpenObject;
+use libbpf_rs::Program;
 use libbpf_rs::ProgramMut;
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::Typedef;
 use libbpf_rs::libbpf_sys;
 use libbpf_rs::skel::OpenSkel;
+use libbpf_rs::skel::Skel;
 use libbpf_rs::skel::SkelBuilder;
 use units::CpuSet;
 use units::Ns;
@@ -29,6 +31,7 @@ use units::Time;
 use units::VcpuId;
 
 use super::MAX_VCPUS;
+use super::ProgramState;
 use super::SenseError;
 use super::Shared;
 use super::Source;
@@ -97,17 +100,20 @@ impl Sense {
     /// # Errors
     /// If the kernel lacks what is needed, see [`SenseError`].
     pub fn load(settings: &Settings) -> Result<Self, SenseError> {
-        let nr_vcpus = possible_vcpus()?;
-        if nr_vcpus > MAX_VCPUS {
-            return Err(SenseError::TooManyVcpus { found: nr_vcpus });
-        }
-        let btf = Btf::from_vmlinux().map_err(|_| SenseError::NoBtf)?;
-        let has_tracepoint = |name: &str| {
-            btf.type_by_name::<Typedef<'_>>(&format!("btf_trace_{name}"))
-                .is_some()
-        };
-        let has_tick = settings.steal_stat.is_none() && has_tracepoint("local_timer_exit");
-        let (source, pages, steal_map) = choose_source(settings, nr_vcpus, has_tick)?;
+        let kernel = Kernel::look(settings)?;
+        let source = choose_source(settings, &kernel)?;
+        Self::load_with(settings, &kernel, source)
+    }
+
+    /// The same with pages that the caller has found.
+    pub(super) fn load_with(
+        settings: &Settings,
+        kernel: &Kernel,
+        (source, pages, steal_map): Chosen,
+    ) -> Result<Self, SenseError> {
+        let Kernel {
+            nr_vcpus, has_tick, ..
+        } = *kernel;
 
         let storage = Box::leak(Box::new(MaybeUninit::uninit()));
         let storage_ptr: *mut MaybeUninit<OpenObject> = storage;
@@ -116,8 +122,7 @@ impl Sense {
             .map_err(|error| SenseError::bpf("open", error))?;
         open.progs.on_tick.set_autoload(has_tick);
         // Without CONFIG_IO_URING nobody waits there.
-        let has_uring = has_tracepoint("io_uring_cqring_wait");
-        open.progs.on_cqring_wait.set_autoload(has_uring);
+        open.progs.on_cqring_wait.set_autoload(kernel.has_uring);
         if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
             let iobound = &settings.iobound;
             rodata.nr_vcpus = u32::try_from(nr_vcpus).unwrap_or(u32::MAX);
@@ -221,6 +226,31 @@ impl Sense {
         self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Each program by its name, and what it is now; as the kernel says, not as
+    /// [`Self::attach`] and [`Self::arm`] would have it.
+    pub(super) fn programs(&self) -> libbpf_rs::Result<Vec<(String, ProgramState)>> {
+        let loaded = self.lock();
+        let attached = loaded
+            .links
+            .iter()
+            .chain(&loaded.detector)
+            .map(|link| Ok(link.info()?.prog_id))
+            .collect::<libbpf_rs::Result<Vec<_>>>()?;
+        let programs = loaded.skel.object().progs();
+        programs
+            .map(|program| {
+                let state = if !program.autoload() {
+                    ProgramState::LeftOut
+                } else if attached.contains(&Program::id_from_fd(program.as_fd())?) {
+                    ProgramState::Attached
+                } else {
+                    ProgramState::Loaded
+                };
+                Ok((program.name().to_string_lossy().into_owned(), state))
+            })
+            .collect()
+    }
+
     /// Is the detector attached?
     #[must_use]
     pub fn is_armed(&self) -> bool {
@@ -303,12 +333,40 @@ impl Sense {
     }
 }
 
+/// What the kernel offers to the programs.
+pub(super) struct Kernel {
+    pub(super) nr_vcpus: usize,
+    pub(super) has_tick: bool,
+    has_uring: bool,
+}
+
+impl Kernel {
+    pub(super) fn look(settings: &Settings) -> Result<Self, SenseError> {
+        let nr_vcpus = possible_vcpus()?;
+        if nr_vcpus > MAX_VCPUS {
+            return Err(SenseError::TooManyVcpus { found: nr_vcpus });
+        }
+        let btf = Btf::from_vmlinux().map_err(|_| SenseError::NoBtf)?;
+        let has_tracepoint = |name: &str| {
+            btf.type_by_name::<Typedef<'_>>(&format!("btf_trace_{name}"))
+                .is_some()
+        };
+        Ok(Self {
+            nr_vcpus,
+            has_tick: settings.steal_stat.is_none() && has_tracepoint("local_timer_exit"),
+            has_uring: has_tracepoint("io_uring_cqring_wait"),
+        })
+    }
+}
+
+/// A source, the addresses of its pages, and the map that they are in.
+pub(super) type Chosen = (Source, Vec<u64>, Option<MapHandle>);
+
 /// The source that was asked for, or the best one there is.
-fn choose_source(
-    settings: &Settings,
-    nr_vcpus: usize,
-    has_tick: bool,
-) -> Result<(Source, Vec<u64>, Option<MapHandle>), SenseError> {
+fn choose_source(settings: &Settings, kernel: &Kernel) -> Result<Chosen, SenseError> {
+    let Kernel {
+        nr_vcpus, has_tick, ..
+    } = *kernel;
     if settings.source == SourceChoice::Heartbeat {
         return Ok((Source::Heartbeat, Vec::new(), None));
     }

@@ -15,12 +15,22 @@ use super::offered;
 use super::skel::locate_kvm;
 use super::skel::locate_map;
 
-/// Addresses of KVM's own pages, for vCPUs `0..nr`.
+/// What the map of a test bed must be called: a map that stands in for one of an object's
+/// own brings its name along, and the object looks it up by its own.
+pub(super) const MAP_NAME: &str = "steal_page";
+
+/// Addresses of KVM's own pages, for vCPUs `0..nr`, if the hypervisor fills them in.
 pub(super) fn kvm_pages(nr: usize) -> Result<Vec<u64>, SenseError> {
-    if let Some(reason) = offered::missing() {
-        let reason = reason.into();
-        return Err(SenseError::NoStealPage { reason });
+    match offered::missing() {
+        Some(reason) => Err(SenseError::NoStealPage {
+            reason: reason.into(),
+        }),
+        None => find_kvm_pages(nr),
     }
+}
+
+/// The same, whoever fills them in or not.
+pub(super) fn find_kvm_pages(nr: usize) -> Result<Vec<u64>, SenseError> {
     let mut storage = MaybeUninit::uninit();
     let mut find = || -> libbpf_rs::Result<Vec<u64>> {
         let skel = locate_kvm::LocateKvmSkelBuilder::default()
@@ -61,19 +71,27 @@ pub(super) fn map_pages(id: u32, nr: usize) -> Result<(Vec<u64>, MapHandle), Sen
             handle.value_size(),
         )));
     }
-    let mut storage = MaybeUninit::uninit();
-    let mut find = || -> libbpf_rs::Result<Vec<u64>> {
-        let mut open = locate_map::LocateMapSkelBuilder::default().open(&mut storage)?;
-        open.maps.steal_page.reuse_fd(handle.as_fd())?;
-        let skel = open.load()?;
-        skel.progs.locate.test_run(ProgramInput::default())?;
-        Ok(skel
-            .maps
-            .bss_data
-            .as_deref()
-            .map(|bss| bss.page_addr[..nr].to_vec())
-            .unwrap_or_default())
-    };
-    let pages = find().map_err(|error| fail(error.to_string()))?;
+    if handle.name() != MAP_NAME {
+        return Err(fail(format!(
+            "its name is {}; wanted: {MAP_NAME}",
+            handle.name().display()
+        )));
+    }
+    let pages = find_map_pages(&handle, nr).map_err(|error| fail(error.to_string()))?;
     Ok((pages, handle))
+}
+
+/// Pages in a BPF map that has one for each of `nr` vCPUs.
+pub(super) fn find_map_pages(handle: &MapHandle, nr: usize) -> libbpf_rs::Result<Vec<u64>> {
+    let mut storage = MaybeUninit::uninit();
+    let mut open = locate_map::LocateMapSkelBuilder::default().open(&mut storage)?;
+    open.maps.steal_page.reuse_fd(handle.as_fd())?;
+    let skel = open.load()?;
+    skel.progs.locate.test_run(ProgramInput::default())?;
+    Ok(skel
+        .maps
+        .bss_data
+        .as_deref()
+        .map(|bss| bss.page_addr[..nr].to_vec())
+        .unwrap_or_default())
 }

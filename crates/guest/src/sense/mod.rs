@@ -14,6 +14,7 @@ mod driver;
 mod locate;
 mod offered;
 mod probe;
+mod selftest;
 mod shared;
 mod skel;
 
@@ -23,7 +24,9 @@ pub use probe::SourceFacts;
 pub(crate) use probe::accuracy;
 pub(crate) use probe::now;
 pub use probe::probe;
-pub use probe::selftest;
+pub use selftest::ProgramState;
+pub use selftest::Tested;
+pub use selftest::selftest;
 pub(crate) use shared::Activity;
 pub(crate) use shared::Bell;
 pub(crate) use shared::Mode;
@@ -108,6 +111,14 @@ pub enum SenseError {
         id: u32,
         /// Why.
         reason: String,
+    },
+    /// A program runs and says what is not so.
+    #[error("BPF program {program} gives a wrong answer ({answer})")]
+    WrongAnswer {
+        /// The program.
+        program: &'static str,
+        /// What it said, and what would be right.
+        answer: String,
     },
     /// A system call failed.
     #[error("{call} failed")]

@@ -76,19 +76,6 @@ pub fn probe(settings: &Settings) -> Probe {
     }
 }
 
-/// Loads, attaches and arms every program, takes a snapshot, and undoes it all.
-///
-/// # Errors
-/// If the kernel refuses any of it.
-pub fn selftest() -> Result<(), SenseError> {
-    let sense = Sense::load(&Settings::default())?;
-    sense.attach()?;
-    sense.arm()?;
-    sense.snapshot()?;
-    sense.disarm();
-    Ok(())
-}
-
 /// The typical error of an instant from the given source, measured now.
 pub(crate) fn accuracy(sense: &Sense, settings: &Settings) -> Ns {
     match sense.source() {

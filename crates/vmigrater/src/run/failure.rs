@@ -58,6 +58,7 @@ pub(crate) fn sense_failure(error: &SenseError) -> Failure {
             Exit::Kernel,
             "`vmigrater doctor` says what this kernel lacks",
         ),
+        SenseError::WrongAnswer { .. } => (Exit::Kernel, "report it with the kernel's version"),
         SenseError::StealMap { .. } => (Exit::Usage, "take an id from `bpftool map`, as root"),
         SenseError::System { source, .. } => (of_io(source), "see `vmigrater doctor`"),
     };

@@ -166,3 +166,25 @@ pub fn all<'a>(output: &'a Output, key: &str) -> Vec<&'a str> {
         .filter_map(|line| line.strip_prefix(key)?.strip_prefix(' '))
         .collect()
 }
+
+/// A test of each claim on each kernel: `claim: on_6_1 on_6_12 on_7_3;`.
+macro_rules! on_each_kernel {
+    ($($claim:ident: $on_6_1:ident $on_6_12:ident $on_7_3:ident;)*) => {
+        $(
+            #[test]
+            fn $on_6_1() {
+                $claim("6.1");
+            }
+            #[test]
+            fn $on_6_12() {
+                $claim("6.12");
+            }
+            #[test]
+            fn $on_7_3() {
+                $claim("7.3");
+            }
+        )*
+    };
+}
+
+pub(crate) use on_each_kernel;
