@@ -3,7 +3,13 @@
 
 // Helpers of tests, where a panic is the report; not every test uses them all,
 // and each test is a crate of its own that exports nothing.
-#![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
+#![allow(
+    clippy::unwrap_used,
+    dead_code,
+    unreachable_pub,
+    unused_imports,
+    unused_macros
+)]
 
 use std::path::Path;
 use std::sync::OnceLock;
