@@ -105,7 +105,7 @@ fn run(bed: Bed, policy: Box<dyn Hypervisor>) -> Did {
     };
     let before = ran(&sim);
     sim.run_until(Time::ZERO + FROM + WINDOW);
-    sim.check().unwrap();
+    assert_eq!(sim.check(), Ok(()));
     let guest = sim.guest(VmId(0));
     let done = |n: usize| guest.tasks()[n].done.operations;
     Did {

@@ -9,14 +9,14 @@ mod common;
 use std::fs;
 use std::path::Path;
 use std::path::PathBuf;
-use std::process::Child;
-use std::process::Command;
-use std::process::Stdio;
 use std::time::Duration;
 use std::time::Instant;
 
 use common::Daemon;
 use common::Home;
+use common::program::Program;
+use common::program::State;
+use common::program::state;
 use common::until;
 use freezer::Freezer;
 use freezer::Plan;
@@ -57,79 +57,6 @@ fn io_program() {
         seconds: Some(SECONDS),
     };
     vlab::load::pulse::run(&args).unwrap();
-}
-
-/// One of the programs above; ends with the test.
-struct Program(Child);
-
-impl Program {
-    fn start(name: &str) -> Self {
-        let child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", name, "--ignored", "--test-threads=1"])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        Self(child)
-    }
-
-    /// Its threads whose names begin so; waits until there are as many.
-    fn threads(&self, comm: &str, wanted: usize) -> Vec<u32> {
-        let mut found = Vec::new();
-        until("the program has its threads", || {
-            let tasks = fs::read_dir(format!("/proc/{}/task", self.0.id())).unwrap();
-            found = tasks
-                .filter_map(|task| task.ok()?.file_name().to_str()?.parse().ok())
-                .filter(|tid| {
-                    fs::read_to_string(format!("/proc/{tid}/comm"))
-                        .is_ok_and(|name| name.starts_with(comm))
-                })
-                .collect();
-            found.len() == wanted
-        });
-        found
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// What an owner sees of a thread.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct State {
-    cgroup: String,
-    mask: String,
-    /// Policy, flags, nice value, priority and slice, as the kernel has them.
-    attr: [u8; 48],
-}
-
-fn state(tid: u32) -> State {
-    let read = |name: &str| fs::read_to_string(format!("/proc/{tid}/{name}")).unwrap();
-    let line = |text: String, start: &str| {
-        let line = text.lines().find(|line| line.starts_with(start));
-        line.unwrap().to_owned()
-    };
-    let mut attr = [0u8; 48];
-    // SAFETY: the buffer is as long as it says.
-    let done = unsafe {
-        libc::syscall(
-            libc::SYS_sched_getattr,
-            tid,
-            attr.as_mut_ptr(),
-            attr.len(),
-            0,
-        )
-    };
-    assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
-    State {
-        cgroup: line(read("cgroup"), "0::"),
-        mask: line(read("status"), "Cpus_allowed_list"),
-        attr,
-    }
 }
 
 /// CPU time of a thread so far.

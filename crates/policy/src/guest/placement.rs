@@ -251,6 +251,8 @@ fn index_of(vcpus: &[VcpuView], id: VcpuId) -> Option<usize> {
 #[cfg(test)]
 mod closed_loop;
 #[cfg(test)]
+mod in_time;
+#[cfg(test)]
 mod properties;
 #[cfg(test)]
 mod tests;

@@ -127,8 +127,10 @@ the kernel allows with `CAP_SYS_ADMIN` only.
 
 | level | meaning |
 |---|---|
+| off | nothing |
 | error | the daemon will exit, or what the user asked for failed |
 | warn | check this before trusting the results |
 | info | a rare change of state |
 | debug | what led to a decision, and what libbpf warns of |
+| trace | everything: each bell, decision and move with its instants, at the price of writing it |
 ";

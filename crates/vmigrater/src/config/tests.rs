@@ -132,6 +132,8 @@ fn every_field_of_the_settings_has_a_knob() {
         "mode",
         "source",
         "steal_map_id",
+        // Of test beds only, and no key.
+        "steal_stat",
         "estimator",
         "priorities",
         "dry_run",

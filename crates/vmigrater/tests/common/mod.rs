@@ -5,6 +5,8 @@
 // and each test is a crate of its own that exports nothing.
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
 
+pub mod program;
+
 use std::path::PathBuf;
 use std::process::Child;
 use std::process::Command;

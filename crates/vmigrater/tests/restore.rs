@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `vmigrater restore` when there is something to restore: daemon and supervisor were
+//! both killed while they held a task, under the freezer.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod common;
+
+use std::fs;
+
+use common::Daemon;
+use common::Home;
+use common::program::Program;
+use common::program::state;
+use common::until;
+use freezer::Freezer;
+use freezer::Plan;
+use rustix::process::Signal;
+use units::CpuSet;
+use units::Ns;
+use vlab::load::pulse::PulseArgs;
+
+/// Never lets a task go to compare; SCHED_FIFO, so that more than a mask has to be
+/// given back.
+const CONFIG: &str = r#"
+[trial]
+enabled = false
+[wakeup]
+mode = "fifo"
+"#;
+
+/// Not a test: one request after another.
+#[test]
+#[ignore = "started by the tests"]
+fn io_program() {
+    let args = PulseArgs {
+        queue_depth: 1,
+        device_us: 100,
+        threads: 1,
+        cpu_us: 0,
+        arrivals: Vec::new(),
+        series_ms: None,
+        // Longer than any test here.
+        seconds: Some(120.0),
+    };
+    vlab::load::pulse::run(&args).unwrap();
+}
+
+#[test]
+fn root_restore_gives_back_what_a_killed_daemon_and_its_supervisor_held() {
+    let program = Program::start("io_program");
+    let tid = program.threads("pulse-", 1)[0];
+    let before = state(tid);
+    let plan = Plan::shared(2, Ns::from_ms(11), &CpuSet::first(2)).unwrap();
+    let mut options = freezer::Options::new(Ns::from_secs(60));
+    options.wait = Ns::from_secs(60);
+    let freezer = Freezer::start(&plan, &options).unwrap();
+    let home = Home::new();
+    fs::write(home.path("config.toml"), CONFIG).unwrap();
+    let mut command = home.command(&[]);
+    command
+        .arg("run")
+        .arg("--config")
+        .arg(home.path("config.toml"))
+        .arg(format!(
+            "--steal-map-id={}",
+            freezer.steal_map_id().unwrap()
+        ));
+    let mut daemon = Daemon::spawn(&home, &mut command);
+    until("the task is held, with a lever", || {
+        let now = state(tid);
+        now.mask != before.mask && now.attr != before.attr
+    });
+    // Neither can do anything for the other.
+    daemon.kill(daemon.supervisor_pid(), Signal::STOP);
+    daemon.kill(daemon.daemon_pid(), Signal::KILL);
+    daemon.kill(daemon.supervisor_pid(), Signal::KILL);
+    daemon.wait();
+    let left = state(tid);
+    assert_ne!(left.mask, before.mask, "nobody has restored yet");
+    assert_ne!(left.attr, before.attr, "nobody has restored yet");
+
+    let mut output = home.run(&["restore"]);
+    until("the lock is free", || {
+        // 5: the last of both is on its way out.
+        if output.status.code() == Some(5) {
+            output = home.run(&["restore"]);
+        }
+        output.status.code() != Some(5)
+    });
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    // Somebody else on this machine may have been held as well.
+    let said = String::from_utf8(output.stdout).unwrap();
+    let (restored, rest) = said.split_once(" restored, ").unwrap();
+    assert!(restored.parse::<u32>().unwrap() >= 1, "{said}");
+    assert!(rest.contains("0 changed by others, 0 failed"), "{said}");
+    assert_eq!(state(tid), before);
+    assert!(!home.path("journal").exists(), "the journal stays");
+
+    let again = home.run(&["restore"]);
+    assert_eq!(again.status.code(), Some(0));
+    let said = String::from_utf8(again.stdout).unwrap();
+    assert!(said.starts_with("nothing to restore"), "{said}");
+}
