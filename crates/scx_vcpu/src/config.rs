@@ -19,10 +19,13 @@ mod value;
 use std::path::Path;
 
 use serde::Deserialize;
+use units::CpuSet;
 
 pub use check::CAP_RANGE;
 pub use check::ConfigError;
+pub use check::LATENCY_RANGE;
 pub use check::MAX_WEIGHT;
+pub use check::SLICE_RANGE;
 pub use value::Class;
 pub use value::DEFAULT_WEIGHT;
 pub use value::Time;
@@ -71,6 +74,12 @@ pub struct Vm {
     pub class: Option<Class>,
     /// Most that it may use, in per cent of one pCPU, all vCPUs together (K1).
     pub cap: Option<u32>,
+    /// How long a turn of its vCPUs may last, whatever the policy says.
+    pub slice: Option<Time>,
+    /// How long a vCPU of it may wait when it wakes (J3).
+    pub latency: Option<Time>,
+    /// Of the pCPUs that its owner allows, these only: `"0-3,8"`.
+    pub cpus: Option<CpuSet>,
 }
 
 impl Config {
@@ -112,6 +121,10 @@ impl Config {
         self.credit2 = self.credit2.dilated(by);
         self.vslicer = self.vslicer.dilated(by);
         self.isacs = self.isacs.dilated(by);
+        for vm in &mut self.vm {
+            vm.slice = vm.slice.and_then(|time| Time::dilated(time.0, by));
+            vm.latency = vm.latency.and_then(|time| Time::dilated(time.0, by));
+        }
         self
     }
 
@@ -124,6 +137,9 @@ impl Config {
             weight: vm.weight.unwrap_or(all.weight),
             class: vm.class.unwrap_or(all.class),
             cap: vm.cap,
+            slice: vm.slice.map(|time| time.0),
+            latency: vm.latency.map(|time| time.0),
+            cpus: vm.cpus,
         })
     }
 }

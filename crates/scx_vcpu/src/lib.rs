@@ -14,10 +14,11 @@
 //! homes and caps, `trace.h` what happened when. [`probe`] whether this machine can run
 //! it, [`policy`] and [`config`] the parameters of each policy, [`run`] the loop, `load`
 //! the BPF side into the kernel, `ended` why that ended us, [`roster`] what each VM is
-//! worth, [`control`] what `scx_vcpu set` talks to, `seat` threads in and out of
-//! SCHED_EXT, `watch` the policy file while it runs, [`table`] the counters, [`trace`]
-//! the file that records every on and off instant, [`look`] the same under the kernel's
-//! own scheduler.
+//! worth, [`control`] what `scx_vcpu set` talks to, `tell` that and what a user sets to the
+//! kernel's side, `mask` where vCPUs may run, `cgroup` what `cpu.weight` makes of it, `seat`
+//! threads in and out of SCHED_EXT, `watch` the policy file while it runs, [`table`] the
+//! counters, [`trace`] the file that records every on and off instant, [`look`] the same
+//! under the kernel's own scheduler.
 //!
 //! # Adding a policy
 //! A header `src/bpf/policy_NAME.h` with its rule, its parameters in
@@ -34,10 +35,13 @@ pub mod run;
 pub mod table;
 pub mod trace;
 
+mod cgroup;
 mod ended;
 mod load;
+mod mask;
 #[cfg(test)]
 mod replay;
 mod seat;
 mod skel;
+mod tell;
 mod watch;

@@ -3,15 +3,13 @@
 
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
-use std::os::fd::AsRawFd;
-use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 use anyhow::Context;
 use libbpf_rs::MapCore;
 use libbpf_rs::MapFlags;
-use libbpf_rs::ProgramInput;
 use libbpf_rs::skel::OpenSkel;
+use libbpf_rs::skel::Skel;
 use libbpf_rs::skel::SkelBuilder;
 use policy::host::credit::credit1;
 use policy::host::credit::credit2;
@@ -22,11 +20,8 @@ use units::Ns;
 
 use crate::probe;
 use crate::probe::Unsupported;
-use crate::roster::Knobs;
 use crate::run::Options;
 use crate::run::possible_cpus;
-use crate::seat;
-use crate::seat::Found;
 use crate::skel::main::MainSkel;
 use crate::skel::main::MainSkelBuilder;
 use crate::skel::main::types::sv_settings;
@@ -34,6 +29,9 @@ use crate::skel::main::types::sv_settings;
 /// Where interrupts to vCPUs are seen, see `event.h`. A static function of KVM: a
 /// compiler may have dissolved it.
 const EVENTS: &str = "__apic_accept_irq";
+
+/// Where halts of guests are seen, see `halt.h`; since 5.17.
+const HALTS: &str = "kvm_vcpu_halt";
 
 /// The rules of a policy.
 #[derive(Clone, Debug)]
@@ -54,7 +52,48 @@ pub enum Rules {
     Never,
 }
 
+/// Loads and attaches all but the scheduler itself and what finds vCPUs.
 pub(crate) fn load<'a>(
+    options: &Options,
+    storage: &'a mut MaybeUninit<libbpf_rs::OpenObject>,
+) -> anyhow::Result<MainSkel<'a>> {
+    let mut skel = loaded(options, storage)?;
+    if skel.progs.irq_raised.autoload() {
+        skel.links.irq_raised = Some(skel.progs.irq_raised.attach_trace().map_err(refuse)?);
+    }
+    if skel.progs.halt_begins.autoload() {
+        skel.links.halt_begins = Some(skel.progs.halt_begins.attach_trace().map_err(refuse)?);
+        skel.links.halt_ends = Some(skel.progs.halt_ends.attach_trace().map_err(refuse)?);
+    }
+    if options.trace.is_some() {
+        skel.links.switches = Some(skel.progs.switches.attach_trace().map_err(refuse)?);
+        skel.links.wakes = Some(skel.progs.wakes.attach_trace().map_err(refuse)?);
+    }
+    Ok(skel)
+}
+
+/// Instructions that the verifier went through for each program, with the rules of
+/// `options`; nothing is attached.
+pub(crate) fn verified(options: &Options) -> anyhow::Result<Vec<(String, u32)>> {
+    let mut storage = MaybeUninit::uninit();
+    let skel = loaded(options, &mut storage)?;
+    let mut ids = std::collections::BTreeMap::new();
+    for program in skel.object().progs() {
+        // One that this kernel has no use for is not loaded.
+        if program.autoload()
+            && let Ok(id) = libbpf_rs::Program::id_from_fd(program.as_fd())
+        {
+            ids.insert(id, program.name().to_string_lossy().into_owned());
+        }
+    }
+    let mut counts: Vec<(String, u32)> = libbpf_rs::query::ProgInfoIter::default()
+        .filter_map(|info| Some((ids.get(&info.id)?.clone(), info.verified_insns)))
+        .collect();
+    counts.sort();
+    Ok(counts)
+}
+
+fn loaded<'a>(
     options: &Options,
     storage: &'a mut MaybeUninit<libbpf_rs::OpenObject>,
 ) -> anyhow::Result<MainSkel<'a>> {
@@ -72,6 +111,10 @@ pub(crate) fn load<'a>(
         .set_max_entries(cpus)
         .map_err(refuse)?;
     open.maps
+        .latency_clocks
+        .set_max_entries(cpus)
+        .map_err(refuse)?;
+    open.maps
         .isacs_totals
         .set_max_entries(cpus)
         .map_err(refuse)?;
@@ -84,16 +127,15 @@ pub(crate) fn load<'a>(
         tracing::warn!("this kernel's KVM has no {EVENTS}: I/O events are not seen");
     }
     open.progs.irq_raised.set_autoload(events);
-    let mut skel = open.load().map_err(refuse)?;
+    let halts = probe::has_kvm_function(Path::new("/"), HALTS);
+    if !halts {
+        tracing::warn!("this kernel's KVM has no {HALTS}: halts are not counted");
+    }
+    open.progs.halt_begins.set_autoload(halts);
+    open.progs.halt_ends.set_autoload(halts);
+    let skel = open.load().map_err(refuse)?;
     if let Rules::Fixed(slices) = &options.rules {
         set_slices(&skel.maps.slices, slices)?;
-    }
-    if events {
-        skel.links.irq_raised = Some(skel.progs.irq_raised.attach_trace().map_err(refuse)?);
-    }
-    if tracing {
-        skel.links.switches = Some(skel.progs.switches.attach_trace().map_err(refuse)?);
-        skel.links.wakes = Some(skel.progs.wakes.attach_trace().map_err(refuse)?);
     }
     Ok(skel)
 }
@@ -174,82 +216,6 @@ pub(crate) fn settings(rules: &Rules) -> anyhow::Result<sv_settings> {
             ..all
         },
     })
-}
-
-/// Tells the BPF side what a thread is and what it is worth, before it is scheduled;
-/// whether the thread is (still) there.
-pub(crate) fn mark(knobs: &impl MapCore, found: Found, worth: Knobs) -> anyhow::Result<bool> {
-    let Some(tid) = rustix::process::Pid::from_raw(found.tid.cast_signed()) else {
-        return Ok(false);
-    };
-    // PIDFD_THREAD (6.9), older than any kernel with sched_ext.
-    let thread = rustix::process::PidfdFlags::from_bits_retain(libc::O_EXCL.cast_unsigned());
-    match rustix::process::pidfd_open(tid, thread) {
-        Ok(pidfd) => mark_at(knobs, pidfd.as_fd(), found, worth),
-        // One that has gone needs no mark; no thread has an id that is out of range.
-        Err(rustix::io::Errno::SRCH | rustix::io::Errno::INVAL) => Ok(false),
-        Err(error) => Err(error).context("cannot mark a vCPU thread"),
-    }
-}
-
-/// The same for the thread behind `pidfd`, which may end at any moment.
-pub(crate) fn mark_at(
-    knobs: &impl MapCore,
-    pidfd: BorrowedFd<'_>,
-    found: Found,
-    worth: Knobs,
-) -> anyhow::Result<bool> {
-    // struct sv_knobs
-    let value = words(&[
-        found.vm,
-        found.vcpu,
-        0,
-        worth.weight,
-        worth.cap_permille,
-        worth.class as u32,
-        worth.home.map_or(0, |cpu| cpu + 1),
-        0,
-    ]);
-    match knobs.update(&pidfd.as_raw_fd().to_ne_bytes(), &value, MapFlags::ANY) {
-        Ok(()) => Ok(true),
-        // The kernel says ENOENT of a thread that has ended; ESRCH has no kind.
-        Err(error)
-            if error.kind() == libbpf_rs::ErrorKind::NotFound
-                || seat::policy_of(found.tid).is_none() =>
-        {
-            Ok(false)
-        }
-        Err(error) => Err(error).context("cannot mark a vCPU thread"),
-    }
-}
-
-/// Changes a vCPU that is scheduled; whether it (still) is.
-pub(crate) fn change(
-    program: &libbpf_rs::ProgramMut<'_>,
-    found: Found,
-    worth: Knobs,
-) -> anyhow::Result<bool> {
-    // struct sv_set
-    let mut set = words(&[
-        found.vm,
-        found.tid,
-        worth.weight,
-        worth.cap_permille,
-        worth.class as u32,
-        worth.home.map_or(0, |cpu| cpu + 1),
-    ]);
-    let input = ProgramInput {
-        context_in: Some(&mut set),
-        ..ProgramInput::default()
-    };
-    let done = program
-        .test_run(input)
-        .context("cannot change a vCPU that is scheduled")?;
-    Ok(done.return_value == 0)
-}
-
-fn words(words: &[u32]) -> Vec<u8> {
-    words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
 /// What a refusal of the kernel means. The verifier says EACCES too: only who lacks

@@ -18,7 +18,6 @@ use libbpf_rs::skel::OpenSkel;
 use libbpf_rs::skel::SkelBuilder;
 
 use crate::config::Worth;
-use crate::load;
 use crate::load::refuse;
 use crate::probe;
 use crate::roster::Knobs;
@@ -27,6 +26,8 @@ use crate::run::found_in;
 use crate::run::record::Recorder;
 use crate::seat::Found;
 use crate::skel::look::LookSkelBuilder;
+use crate::tell;
+use units::Ns;
 
 /// Writes the trace to `path` until `stop` is set or `length` is over. `ready` is called
 /// once, with how many vCPUs of how many VMs are there then.
@@ -66,8 +67,11 @@ pub fn run(
             cap_permille: 0,
             class: worth.class,
             home: None,
+            slice: Ns::ZERO,
+            latency: Ns::ZERO,
+            cpus: None,
         };
-        load::mark(&knobs, *found, nothing).context("cannot mark a vCPU thread")?;
+        tell::mark(&knobs, *found, nothing)?;
         vms.insert(found.vm);
     }
     let _switches = skel.progs.switches.attach_trace().map_err(refuse)?;

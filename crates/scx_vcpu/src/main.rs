@@ -24,6 +24,7 @@ use scx_vcpu::roster::Change;
 use scx_vcpu::run;
 use scx_vcpu::run::Rules;
 use scx_vcpu::table;
+use units::CpuSet;
 use units::Ns;
 
 /// Something failed.
@@ -61,8 +62,7 @@ enum Command {
     Stats(StatsArgs),
     Set(SetArgs),
     Trace(TraceArgs),
-    /// Whether this machine can run it; changes nothing.
-    Doctor,
+    Doctor(DoctorArgs),
 }
 
 /// Loads a policy and keeps it until Ctrl-C; then the kernel's own scheduler
@@ -95,6 +95,15 @@ struct RunArgs {
     watchdog: Duration,
 }
 
+/// Whether this machine can run it; changes nothing.
+#[derive(Debug, clap::Args)]
+struct DoctorArgs {
+    /// Also whether the kernel's verifier takes the programs of each policy, and how many
+    /// instructions it went through.
+    #[arg(long)]
+    programs: bool,
+}
+
 /// The vCPUs of the scheduler that runs, and what each has had since it was found.
 #[derive(Debug, clap::Args)]
 struct ListArgs {
@@ -123,7 +132,7 @@ struct StatsArgs {
 /// Changes what a VM is worth while it runs, until the scheduler ends or its policy
 /// file is changed.
 #[derive(Debug, clap::Args)]
-#[group(required = true, multiple = true, args = ["weight", "class", "cap"])]
+#[group(required = true, multiple = true, args = ["weight", "class", "cap", "slice", "latency", "cpus"])]
 struct SetArgs {
     /// The VM: the process id of its VMM, or a part of the VMM's command line.
     vm: String,
@@ -136,6 +145,15 @@ struct SetArgs {
     /// Most CPU time it may use, in per cent of one pCPU, all its vCPUs together; 0: no limit.
     #[arg(long, value_name = "PERCENT")]
     cap: Option<u32>,
+    /// How long a turn of its vCPUs may last (policy vslicer: a micro slice); 0s: as the policy says.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    slice: Option<Ns>,
+    /// How long a vCPU of it that wakes may wait for a pCPU, as long as it has credit; 0s: as the policy says.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    latency: Option<Ns>,
+    /// Of the pCPUs that its owner allows, these only, for instance 0-3,8; any: all of those.
+    #[arg(long, value_name = "LIST", value_parser = cpus)]
+    cpus: Option<CpuSet>,
 }
 
 /// Records every on and off instant of every vCPU until Ctrl-C and schedules nothing:
@@ -155,6 +173,17 @@ fn time(text: &str) -> Result<Ns, String> {
     u64::try_from(time.as_nanos())
         .map(Ns)
         .map_err(|_| "too long".to_owned())
+}
+
+fn cpus(text: &str) -> Result<CpuSet, String> {
+    if text == "any" {
+        return Ok(CpuSet::first(CpuSet::CAPACITY));
+    }
+    let cpus: CpuSet = text.parse().map_err(|error| format!("{error}"))?;
+    if cpus.is_empty() {
+        return Err("name at least one, or any".to_owned());
+    }
+    Ok(cpus)
 }
 
 fn watchdog(text: &str) -> Result<Duration, String> {
@@ -178,7 +207,7 @@ fn main() -> ExitCode {
         Command::Stats(args) => stats(args),
         Command::Set(args) => set(args),
         Command::Trace(args) => trace(args),
-        Command::Doctor => doctor(),
+        Command::Doctor(args) => doctor(args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -312,6 +341,9 @@ fn set(args: &SetArgs) -> anyhow::Result<()> {
         weight: args.weight,
         class: args.class,
         cap: args.cap,
+        slice: args.slice,
+        latency: args.latency,
+        cpus: args.cpus,
     };
     match control::ask(Path::new(control::SOCKET), &change)? {
         control::Answer::Done { vm, worth, vcpus } => {
@@ -319,7 +351,12 @@ fn set(args: &SetArgs) -> anyhow::Result<()> {
                 .cap
                 .map_or("none".to_owned(), |cap| format!("{cap} %"));
             let (weight, class) = (worth.weight, worth.class);
-            println!("VM {vm}, {vcpus} vCPUs: weight {weight}, class {class}, cap {cap}");
+            let time = |time: Option<Ns>| time.map_or("the policy's".to_owned(), |t| t.to_string());
+            let (slice, latency) = (time(worth.slice), time(worth.latency));
+            let cpus = worth.cpus.map_or("any".to_owned(), |cpus| cpus.to_string());
+            println!(
+                "VM {vm}, {vcpus} vCPUs: weight {weight}, class {class}, cap {cap}, slice {slice}, latency {latency}, cpus {cpus}"
+            );
             Ok(())
         }
         control::Answer::Refused(why) => anyhow::bail!(why),
@@ -348,7 +385,7 @@ fn show(vcpus: &[table::Vcpu], json: bool) -> anyhow::Result<()> {
 struct NotHere(usize);
 
 /// Says all that stands in the way.
-fn doctor() -> anyhow::Result<()> {
+fn doctor(args: &DoctorArgs) -> anyhow::Result<()> {
     let checks = [
         (
             probe::files(Path::new("/")),
@@ -374,6 +411,31 @@ fn doctor() -> anyhow::Result<()> {
         }
     }
     anyhow::ensure!(bad == 0, NotHere(bad));
+    if args.programs {
+        programs()?;
+    }
+    Ok(())
+}
+
+/// What the verifier says of each program under each policy.
+fn programs() -> anyhow::Result<()> {
+    let config = Config::default();
+    let fixed = fixed::slices(Ns::from_ms(11), 0, run::possible_cpus()?)?;
+    for (policy, rules) in [
+        ("fixed", Rules::Fixed(fixed)),
+        ("credit1", Rules::Credit1(config.credit1.settings())),
+        ("credit2", Rules::Credit2(config.credit2.settings())),
+        ("vslicer", Rules::Vslicer(config.vslicer.settings())),
+        (
+            "ische",
+            Rules::Ische(config.ische.settings(&config.credit1)),
+        ),
+        ("isacs", Rules::Isacs(config.isacs.settings())),
+    ] {
+        for (program, instructions) in run::verified(rules)? {
+            println!("verified: {policy} {program} {instructions}");
+        }
+    }
     Ok(())
 }
 

@@ -8,6 +8,7 @@ mod kernel;
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 
+use policy::host::credit::Wake;
 use policy::host::credit::Weight;
 use policy::host::credit::credit1;
 use policy::host::credit::credit2;
@@ -17,10 +18,10 @@ use units::Ns;
 use units::Time;
 
 use crate::config::Class;
-use crate::load;
 use crate::load::Rules;
 use crate::roster::Knobs;
 use crate::seat::Found;
+use crate::tell;
 use kernel::Kernel;
 use kernel::Kind;
 use kernel::Random;
@@ -52,6 +53,8 @@ fn isacs_settings() -> Vec<isacs::Settings> {
             s.boost_strictly_below = true;
         }),
         with(|s| s.keeps_debt = true),
+        with(|s| s.wake_in_boost = isacs::WakeInBoost::Preempts),
+        with(|s| s.slice_ends_with_credit = true),
         with(|s| {
             s.boost_unit = Ns::from_ms(1);
             s.boost_counts_as_consumed = true;
@@ -70,6 +73,9 @@ fn root_a_thread_that_has_gone_is_not_marked_and_no_error() {
         cap_permille: 0,
         class: Class::Cpu,
         home: None,
+        slice: Ns::ZERO,
+        latency: Ns::ZERO,
+        cpus: None,
     };
     let mut child = std::process::Command::new("sleep")
         .arg("60")
@@ -80,18 +86,18 @@ fn root_a_thread_that_has_gone_is_not_marked_and_no_error() {
         tid: child.id(),
         vcpu: 0,
     };
-    assert!(load::mark(knobs, found, worth).unwrap(), "it is there");
+    assert!(tell::mark(knobs, found, worth).unwrap(), "it is there");
     let pid = rustix::process::Pid::from_child(&child);
     let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap();
     child.kill().unwrap();
     child.wait().unwrap();
-    assert!(!load::mark_at(knobs, pidfd.as_fd(), found, worth).unwrap());
-    assert!(!load::mark(knobs, found, worth).unwrap());
+    assert!(!tell::mark_at(knobs, pidfd.as_fd(), found, worth).unwrap());
+    assert!(!tell::mark(knobs, found, worth).unwrap());
 }
 
 #[test]
 fn root_isacs_in_bpf_gives_the_credits_of_policy_host() {
-    let (mut reallocations, mut boosts) = (0, 0);
+    let (mut reallocations, mut boosts, mut wakes) = (0, 0, [0; 2]);
     for (seed, settings) in isacs_settings().into_iter().enumerate() {
         let mut storage = MaybeUninit::uninit();
         let kernel = Kernel::load(&Rules::Isacs(settings.clone()), &mut storage);
@@ -131,6 +137,16 @@ fn root_isacs_in_bpf_gives_the_credits_of_policy_host() {
             now = now + last_ran;
             queue.on_charge(&mut table[pick.vcpu], last_ran, &settings);
             kernel.one(Kind::Charge, pick.vcpu, last_ran.0);
+            let waking = random.below(VCPUS as u64) as usize;
+            let first = isacs::wakes_before(&queue, &table[waking], &table[pick.vcpu], &settings);
+            wakes[usize::from(first)] += 1;
+            let wake = sv_step {
+                vcpu: waking as u32,
+                b: pick.vcpu as u32,
+                ..sv_step::default()
+            };
+            let theirs = kernel.step(Kind::Wake, wake).0;
+            assert_eq!(theirs, u32::from(first), "{waking} wakes, {context}");
             for (at, vcpu) in table.iter().enumerate() {
                 let ours = (
                     [vcpu.credit.0, vcpu.endcredit.0, vcpu.cvcredit.0],
@@ -161,6 +177,7 @@ fn root_isacs_in_bpf_gives_the_credits_of_policy_host() {
         reallocations > 500 && boosts > 500,
         "{reallocations} {boosts}"
     );
+    assert!(wakes.iter().all(|count| *count > 500), "{wakes:?}");
 }
 
 #[test]
@@ -206,12 +223,21 @@ fn root_vslicer_in_bpf_gives_the_turns_of_policy_host() {
 #[test]
 fn root_credit1_in_bpf_gives_the_credits_of_policy_host() {
     let mut hand_outs = 0;
-    for (seed, limit) in [Ns::from_ms(30), Ns::from_ms(2), Ns::ZERO]
-        .into_iter()
-        .enumerate()
+    // What its weight leaves a vCPU of credit is rarely nothing: at first it is.
+    let mut at_zero = [0; 2];
+    for (seed, (limit, zero_is_under, boost_needs_under)) in [
+        (Ns::from_ms(30), false, false),
+        (Ns::from_ms(2), true, false),
+        (Ns::ZERO, false, true),
+        (Ns::ZERO, true, true),
+    ]
+    .into_iter()
+    .enumerate()
     {
         let settings = credit1::Settings {
             credit_limit: limit,
+            zero_is_under,
+            boost_needs_under,
             ..credit1::Settings::default()
         };
         let mut storage = MaybeUninit::uninit();
@@ -234,7 +260,27 @@ fn root_credit1_in_bpf_gives_the_credits_of_policy_host() {
         for step in 0..STEPS {
             let at = random.below(VCPUS as u64) as usize;
             let (vcpu, part) = (&mut table[at], &mut parts[at]);
-            match random.below(8) {
+            match random.below(9) {
+                8 => {
+                    let io = random.below(2);
+                    let wake = if io == 1 { Wake::Io } else { Wake::Other };
+                    vcpu.on_wake(wake, &settings);
+                    let step = sv_step {
+                        vcpu: at as u32,
+                        b: io as u32,
+                        ..sv_step::default()
+                    };
+                    kernel.step(Kind::Wake, step);
+                    if vcpu.credit.0 == 0 && io == 1 {
+                        at_zero[usize::from(vcpu.boosted)] += 1;
+                    }
+                    let boosted = kernel.vcpu(at).boosted;
+                    assert_eq!(
+                        boosted,
+                        u32::from(vcpu.boosted),
+                        "{settings:?}, step {step:?}"
+                    );
+                }
                 0 => {
                     let weight = WEIGHTS[random.below(VCPUS as u64) as usize];
                     vcpu.weight = Weight::new(weight);
@@ -272,6 +318,8 @@ fn root_credit1_in_bpf_gives_the_credits_of_policy_host() {
         }
     }
     assert!(hand_outs > 500, "{hand_outs}");
+    // Nothing left is a right to BOOST under some of these and none under others.
+    assert!(at_zero.iter().all(|count| *count > 0), "{at_zero:?}");
 }
 
 #[test]

@@ -10,13 +10,17 @@ use policy::host::ische::Core;
 use policy::host::ische::Kind;
 use policy::host::ische::classify;
 use policy::host::ische::classify::Classifier;
+use units::CpuSet;
 use units::Ns;
+use units::VcpuId;
 
 pub use set::Change;
 pub use set::SetError;
 
+use crate::cgroup::ONE;
 use crate::config::Class;
 use crate::config::Config;
+use crate::config::MAX_WEIGHT;
 use crate::config::Worth;
 use crate::policy::ische::Cores;
 use crate::seat::Found;
@@ -30,6 +34,11 @@ pub(crate) struct Knobs {
     pub(crate) cap_permille: u32,
     pub(crate) class: Class,
     pub(crate) home: Option<u32>,
+    /// Zero: as its policy says.
+    pub(crate) slice: Ns,
+    pub(crate) latency: Ns,
+    /// `None`: where its owner says.
+    pub(crate) cpus: Option<CpuSet>,
 }
 
 #[derive(Debug)]
@@ -39,10 +48,20 @@ struct Seat {
     home: Option<u32>,
 }
 
+impl Seat {
+    /// Where it may run: what its owner says, within what the administrator does.
+    fn may(&self, worth: &Worth) -> Vec<u32> {
+        let within = |cpu: &&u32| worth.cpus.is_none_or(|cpus| cpus.contains(VcpuId(**cpu)));
+        self.allowed.iter().filter(within).copied().collect()
+    }
+}
+
 #[derive(Debug)]
 struct Vm {
     line: String,
     worth: Worth,
+    /// Thousandths of the weight that count, by its cgroups.
+    factor: u64,
     classifier: Classifier,
     /// Events and demand at the last look.
     last: (u64, Ns),
@@ -83,6 +102,7 @@ impl Roster {
             Vm {
                 line,
                 worth,
+                factor: ONE,
                 classifier: Classifier::new(kind(worth.class)),
                 last: (0, Ns::ZERO),
                 seats: BTreeMap::new(),
@@ -105,6 +125,18 @@ impl Roster {
             vm.seats.retain(|tid, _| alive(*tid));
         }
         self.vms.retain(|_, vm| !vm.seats.is_empty());
+    }
+
+    /// What the cgroups of each VMM make of its weight, if that has changed.
+    pub(crate) fn weigh(&mut self, factor: impl Fn(u32) -> u64) -> Told {
+        let mut changed = Vec::new();
+        for (pid, vm) in &mut self.vms {
+            let now = factor(*pid);
+            if std::mem::replace(&mut vm.factor, now) != now {
+                changed.push(*pid);
+            }
+        }
+        changed.into_iter().flat_map(|pid| self.tell(pid)).collect()
     }
 
     /// The file was changed: its word counts again, for every VM, and all cores are
@@ -178,13 +210,16 @@ impl Roster {
     /// any longer.
     pub(crate) fn move_home(&mut self, tid: u32, cpu: Option<u32>) -> Told {
         let mut seats = self.vms.iter_mut().flat_map(|(pid, vm)| {
-            let seats = vm.seats.values_mut();
-            seats.map(move |seat| (*pid, seat))
+            let (seats, worth) = (vm.seats.values_mut(), vm.worth);
+            seats.map(move |seat| (*pid, worth, seat))
         });
-        let fits = |seat: &Seat| {
-            seat.found.tid == tid && cpu.is_none_or(|cpu| seat.allowed.contains(&cpu))
+        let fits = |worth: &Worth, seat: &Seat| {
+            seat.found.tid == tid && cpu.is_none_or(|cpu| seat.may(worth).contains(&cpu))
         };
-        match seats.find(|(_, seat)| fits(seat)) {
+        match seats
+            .find(|(_, worth, seat)| fits(worth, seat))
+            .map(|(pid, _, seat)| (pid, seat))
+        {
             Some((pid, seat)) => {
                 seat.home = cpu;
                 self.tell(pid)
@@ -223,13 +258,14 @@ impl Roster {
             return Told::new();
         };
         let (worth, vcpus) = (vm.worth, vm.seats.len() as u32);
+        let weight = (u64::from(worth.weight) * vm.factor / ONE).clamp(1, u64::from(MAX_WEIGHT));
         let cores = self.cores.as_ref();
         vm.seats
             .values_mut()
             .map(|seat| {
                 let old = seat.home;
                 if let Some(cores) = cores {
-                    seat.home = cores.home(worth.class, &seat.allowed, old, &homes);
+                    seat.home = cores.home(worth.class, &seat.may(&worth), old, &homes);
                 }
                 if seat.home != old {
                     if let Some(count) = old.and_then(|old| homes.get_mut(&old)) {
@@ -240,11 +276,14 @@ impl Roster {
                     }
                 }
                 let knobs = Knobs {
-                    weight: worth.weight,
+                    weight: weight as u32,
                     // The cap is the VM's (K1), rounded up so that it is never none.
                     cap_permille: worth.cap.map_or(0, |cap| (cap * 10).div_ceil(vcpus)),
                     class: worth.class,
                     home: seat.home,
+                    slice: worth.slice.unwrap_or_default(),
+                    latency: worth.latency.unwrap_or_default(),
+                    cpus: worth.cpus,
                 };
                 (seat.found, knobs)
             })

@@ -20,6 +20,7 @@ use anyhow::Context;
 use libbpf_rs::RingBufferBuilder;
 use units::Ns;
 
+use crate::cgroup;
 use crate::config;
 use crate::config::Config;
 use crate::control;
@@ -41,6 +42,7 @@ use crate::seat::Found;
 use crate::seat::Seats;
 use crate::skel::main::MainSkel;
 use crate::table;
+use crate::tell::Teller;
 use crate::watch;
 use pin::Pin;
 use record::Recorder;
@@ -77,6 +79,24 @@ pub struct Options {
     pub length: Option<Duration>,
     /// How long a vCPU may stand in a queue until the kernel ends the scheduler.
     pub watchdog: Duration,
+}
+
+/// Instructions that the kernel's verifier went through for each program with these rules,
+/// by the program's name. Loads them and attaches nothing.
+///
+/// # Errors
+/// [`probe::Unsupported`].
+pub fn verified(rules: Rules) -> anyhow::Result<Vec<(String, u32)>> {
+    libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Debug, libbpf_says)));
+    load::verified(&Options {
+        rules,
+        config: Config::default(),
+        file: None,
+        // Its programs are of interest too.
+        trace: Some(PathBuf::new()),
+        length: None,
+        watchdog: *WATCHDOG.end(),
+    })
 }
 
 /// Number of possible pCPUs: how many slices [`Options`] needs.
@@ -154,21 +174,15 @@ fn schedule(
     let refused = Mutex::new(None::<anyhow::Error>);
     let knobs = libbpf_rs::MapHandle::try_from(&skel.maps.vcpus).map_err(refuse)?;
     watch::set_core_slices(&skel, &options.rules, lock(roster).cores())?;
-    let set_vcpu = &skel.progs.set_vcpu;
-    // One that is scheduled is changed; another one finds its mark when it comes. How
-    // many are (still) there.
-    let tell = |told: Told| -> anyhow::Result<usize> {
-        let mut there = 0;
-        for (found, worth) in told {
-            if load::change(set_vcpu, found, worth)? || load::mark(&knobs, found, worth)? {
-                there += 1;
-            }
-        }
-        Ok(there)
-    };
+    let batch = libbpf_rs::MapHandle::try_from(&skel.maps.batch).map_err(refuse)?;
+    let teller = Teller::new(&skel.progs.set_vcpus, batch, knobs);
+    let tell = |told: Told| teller.tell(told);
     let welcome = |found: Found| {
         let line = config::command_line_of(found.vm);
-        let told = lock(roster).add(found, line, seat::allowed(found.tid));
+        let mut roster = lock(roster);
+        let mut told = roster.add(found, line, seat::allowed(found.tid));
+        told.extend(roster.weigh(|pid| cgroup::factor(Path::new("/"), pid)));
+        drop(roster);
         tell(told)
     };
     let seat = |found: Found| {
@@ -212,7 +226,10 @@ fn schedule(
     for found in list(&skel)? {
         seat(found);
     }
-    let _pin = Pin::new(&mut skel.maps.table);
+    let _pins = [
+        Pin::new(&mut skel.maps.table, table::PIN),
+        Pin::new(&mut skel.maps.wakers, table::PIN_WAKERS),
+    ];
     let entries = libbpf_rs::MapHandle::try_from(&skel.maps.table).map_err(refuse)?;
     let pcpus = libbpf_rs::MapHandle::try_from(&skel.maps.pcpus).map_err(refuse)?;
     let (possible, mut seen) = (possible_cpus()?, Vec::new());
@@ -240,8 +257,8 @@ fn schedule(
         }
         if let Some(control) = &control {
             control.serve(|change| {
-                if let Rules::Fixed(_) = options.rules {
-                    let why = "policy fixed treats all VMs alike; run another one";
+                if matches!(options.rules, Rules::Fixed(_)) && change.is_of_worth() {
+                    let why = "policy fixed knows no weights, caps and classes; run another one";
                     return Answer::Refused(why.to_owned());
                 }
                 control::apply(&mut lock(roster), change, tell)
@@ -267,6 +284,9 @@ fn schedule(
             let length = Ns(u64::try_from(looked.elapsed().as_nanos())?);
             looked = Instant::now();
             lock(roster).retain(|tid| seat::policy_of(tid).is_some());
+            teller.retain(|tid| seat::policy_of(tid).is_some());
+            let told = lock(roster).weigh(|pid| cgroup::factor(Path::new("/"), pid));
+            tell(told)?;
             if let Some(config) = file.changed() {
                 let cores = watch::label_cores(&options.rules, &config)?;
                 watch::set_core_slices(&skel, &options.rules, cores.as_ref())?;
@@ -344,6 +364,6 @@ fn libbpf_says(_level: libbpf_rs::PrintLevel, message: String) {
     tracing::debug!(target: "libbpf", "{}", message.trim_end());
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -91,6 +91,21 @@ pub(crate) fn allowed(tid: u32) -> Vec<u32> {
         .collect()
 }
 
+/// Lets a thread run on these CPUs only. One that has gone is no error.
+pub(crate) fn allow(tid: u32, cpus: &[u32]) -> io::Result<()> {
+    let mut set = rustix::thread::CpuSet::new();
+    for cpu in cpus {
+        set.set(*cpu as usize);
+    }
+    let Some(tid) = rustix::process::Pid::from_raw(tid.cast_signed()) else {
+        return Ok(());
+    };
+    match rustix::thread::sched_setaffinity(Some(tid), &set) {
+        Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Scheduling policy of a thread; `None` if it has gone.
 pub(crate) fn policy_of(tid: u32) -> Option<i32> {
     let tid = libc::pid_t::try_from(tid).ok()?;

@@ -15,9 +15,13 @@ use units::Ns;
 use crate::config::Class;
 use crate::skel::main::types::sv_pcpu;
 use crate::skel::main::types::sv_vcpu;
+use crate::skel::main::types::sv_waker;
 
 /// Where a scheduler that runs keeps its table for others.
 pub(crate) const PIN: &str = "/sys/fs/bpf/scx_vcpu_table";
+
+/// The same for who wakes whom.
+pub(crate) const PIN_WAKERS: &str = "/sys/fs/bpf/scx_vcpu_wakers";
 
 /// Entries read at once.
 const BATCH: u32 = 256;
@@ -69,6 +73,18 @@ pub struct Vcpu {
     pub io: u64,
     /// Interrupts from vCPUs of its VM.
     pub ipi: u64,
+    /// Of those, the ones that found it asleep.
+    pub wake_ipis: u64,
+    /// The same by the number of the vCPU that sent them (J11), as far as it is known.
+    pub wakers: BTreeMap<u32, u64>,
+    /// Times that its guest halted, and for how long; without one that goes on now.
+    pub halts: u64,
+    /// See there.
+    pub halted: Ns,
+    /// How long a turn of it may last, as a user has said; zero: as its policy says.
+    pub own_slice: Ns,
+    /// How long it may wait when it wakes, as a user has said; zero: as its policy says.
+    pub latency: Ns,
     /// How long its present or last turn may become, or might have.
     pub slice: Ns,
     /// Credit in ns of running at the reference weight.
@@ -116,7 +132,31 @@ pub fn read() -> anyhow::Result<Vec<Vcpu>> {
     let map = MapHandle::from_pinned_path(Path::new(PIN)).with_context(|| {
         format!("cannot open {PIN}; run as root, on a machine with /sys/fs/bpf mounted")
     })?;
-    entries(&map, u32::MAX)
+    let mut vcpus = entries(&map, u32::MAX)?;
+    // Its own version has it; the counters are of use without.
+    if let Ok(map) = MapHandle::from_pinned_path(Path::new(PIN_WAKERS)) {
+        add_wakers(&map, &mut vcpus);
+    }
+    Ok(vcpus)
+}
+
+/// Who has woken each.
+fn add_wakers(map: &impl MapCore, vcpus: &mut [Vcpu]) {
+    for key in map.keys() {
+        let count = map.lookup(&key, MapFlags::ANY).ok().flatten();
+        let (Some(waker), Some(count)) = (
+            plain::<sv_waker>(&key),
+            count.and_then(|bytes| bytes.try_into().ok()),
+        ) else {
+            continue;
+        };
+        let woken = vcpus
+            .iter_mut()
+            .find(|vcpu| (vcpu.vm, vcpu.tid) == (waker.vm, waker.tid));
+        if let Some(vcpu) = woken {
+            vcpu.wakers.insert(waker.source, u64::from_ne_bytes(count));
+        }
+    }
 }
 
 /// The entries in use of a table, of its first `positions`: the slow loops know how many
@@ -140,6 +180,7 @@ pub(crate) fn entries(map: &MapHandle, positions: u32) -> anyhow::Result<Vec<Vcp
 pub(crate) trait Plain: Copy {}
 impl Plain for sv_vcpu {}
 impl Plain for sv_pcpu {}
+impl Plain for sv_waker {}
 
 /// A copy of the structure that these bytes are; `None` if they are too few.
 pub(crate) fn plain<T: Plain>(bytes: &[u8]) -> Option<T> {
@@ -180,6 +221,12 @@ fn decode(bytes: &[u8]) -> Option<Vcpu> {
         wakes: entry.nr_wakes,
         io: entry.nr_io,
         ipi: entry.nr_ipi,
+        wake_ipis: entry.nr_wake_ipi,
+        wakers: BTreeMap::new(),
+        halts: entry.nr_halts,
+        halted: Ns(entry.halted_ns),
+        own_slice: Ns(entry.slice_ns),
+        latency: Ns(entry.latency_ns),
         slice: Ns(entry.turn_ns),
         credit: entry.credit,
         ivcredit: Ns(entry.ivcredit),
@@ -196,7 +243,7 @@ pub fn text(vcpus: &[Vcpu]) -> String {
         *of_vm.entry(vcpu.vm).or_default() += vcpu.ran;
     }
     let mut text = format!(
-        "{:>8} {:>5} {:>8} {:>5} {:>5} {:>7} {:>6} {:>7} {:>10} {:>10} {:>8} {:>8} {:>8} {:>10} {:>10} {:>10}  {}\n",
+        "{:>8} {:>5} {:>8} {:>5} {:>5} {:>7} {:>6} {:>7} {:>10} {:>10} {:>8} {:>8} {:>8} {:>10} {:>8} {:>10} {:>10} {:>10} {:<6}  {}\n",
         "VM",
         "vCPU",
         "thread",
@@ -210,15 +257,18 @@ pub fn text(vcpus: &[Vcpu]) -> String {
         "turns",
         "I/O",
         "IPIs",
+        "halted",
+        "halts",
         "slice",
         "credit ms",
         "I/O ms",
-        "state"
+        "state",
+        "woken by"
     );
     for vcpu in vcpus {
         let share = of_vm[&vcpu.vm].0 as f64 / all.0.max(1) as f64;
         text += &format!(
-            "{:>8} {:>5} {:>8} {:>5} {:>5} {:>7} {:>6} {:>5.1} % {:>10} {:>10} {:>8} {:>8} {:>8} {:>10} {:>10.2} {:>10.2}  {}\n",
+            "{:>8} {:>5} {:>8} {:>5} {:>5} {:>7} {:>6} {:>5.1} % {:>10} {:>10} {:>8} {:>8} {:>8} {:>10} {:>8} {:>10} {:>10.2} {:>10.2} {:<6}  {}\n",
             vcpu.vm,
             vcpu.vcpu,
             vcpu.tid,
@@ -235,6 +285,8 @@ pub fn text(vcpus: &[Vcpu]) -> String {
             vcpu.turns,
             vcpu.io,
             vcpu.ipi,
+            vcpu.halted.to_string(),
+            vcpu.halts,
             vcpu.slice.to_string(),
             vcpu.credit as f64 / 1e6,
             vcpu.ivcredit.0 as f64 / 1e6,
@@ -242,10 +294,23 @@ pub fn text(vcpus: &[Vcpu]) -> String {
                 State::Asleep => "asleep",
                 State::Waits => "waits",
                 State::Runs => "runs",
-            }
+            },
+            wakers(&vcpu.wakers)
         );
     }
     text
+}
+
+/// The vCPUs that have woken one most often, with the numbers of times.
+fn wakers(wakers: &BTreeMap<u32, u64>) -> String {
+    let mut most: Vec<_> = wakers.iter().filter(|(_, count)| **count > 0).collect();
+    most.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+    let texts: Vec<String> = most
+        .iter()
+        .take(3)
+        .map(|(source, count)| format!("{source}: {count}"))
+        .collect();
+    texts.join(", ")
 }
 
 /// What happened between two readings: counts and times are differences, the
@@ -270,6 +335,17 @@ pub fn since(before: &[Vcpu], now: &[Vcpu]) -> Vec<Vcpu> {
                 wakes: vcpu.wakes.saturating_sub(past.wakes),
                 io: vcpu.io.saturating_sub(past.io),
                 ipi: vcpu.ipi.saturating_sub(past.ipi),
+                wake_ipis: vcpu.wake_ipis.saturating_sub(past.wake_ipis),
+                wakers: vcpu
+                    .wakers
+                    .iter()
+                    .map(|(source, count)| {
+                        let past = past.wakers.get(source).copied().unwrap_or_default();
+                        (*source, count.saturating_sub(past))
+                    })
+                    .collect(),
+                halts: vcpu.halts.saturating_sub(past.halts),
+                halted: Ns(vcpu.halted.0.saturating_sub(past.halted.0)),
                 ..vcpu.clone()
             }
         })
@@ -294,6 +370,9 @@ mod tests {
             nr_turns: 4,
             nr_io: 8,
             nr_ipi: 9,
+            nr_wake_ipi: 5,
+            nr_halts: 6,
+            halted_ns: 7,
             credit: -3_000_000,
             ivcredit: 1_500_000,
             turn_ns: 30_000_000,
@@ -322,14 +401,21 @@ mod tests {
             (Ns(10), Ns(20), Ns(30))
         );
         assert_eq!((vcpu.io, vcpu.ipi, vcpu.credit), (8, 9, -3_000_000));
+        assert_eq!((vcpu.halts, vcpu.halted, vcpu.wake_ipis), (6, Ns(7), 5));
         assert_eq!(decode(bytes(&entry(0, 10))), None, "nobody's");
         assert_eq!(decode(&bytes(&entry(3, 10))[..100]), None);
     }
 
     #[test]
     fn a_difference_is_of_the_same_vcpu_only() {
-        let old = vcpu(1, 10).unwrap();
-        let now = vcpu(1, 25).unwrap();
+        let woken = |state, ran, counts: &[(u32, u64)]| Vcpu {
+            wakers: counts.iter().copied().collect(),
+            ..vcpu(state, ran).unwrap()
+        };
+        let old = woken(1, 10, &[(0, 4)]);
+        let now = woken(1, 25, &[(0, 6), (3, 9)]);
+        let of = since(std::slice::from_ref(&old), std::slice::from_ref(&now));
+        assert_eq!(wakers(&of[0].wakers), "3: 9, 0: 2");
         let (older, newer) = (std::slice::from_ref(&old), std::slice::from_ref(&now));
         assert_eq!(since(older, newer)[0].ran, Ns(15));
         let other = Vcpu { vm: 8, ..old };

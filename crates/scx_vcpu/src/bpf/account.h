@@ -5,7 +5,8 @@
  *
  * An entry is its vCPU's from when the thread becomes SCHED_EXT until it leaves.
  * It is written under the lock of the run queue that the thread is on, except
- * for nr_io, nr_ipi and io_pending, which an interrupt's source writes.
+ * for nr_io, nr_ipi, nr_wake_ipi and io_pending, which an interrupt's source writes, and
+ * for its halts, which its own thread does.
  */
 #pragma once
 
@@ -88,12 +89,16 @@ static __always_inline void enter(struct task_struct *p)
 	v->cap_permille = knobs->cap_permille;
 	v->class = knobs->class;
 	v->home = knobs->home;
+	v->slice_ns = knobs->slice_ns;
+	v->latency_ns = knobs->latency_ns;
+	v->due_ns = 0;
 	v->queued = v->parked = 0;
 	v->since_ns = bpf_ktime_get_ns();
 	v->cpu = p->thread_info.cpu;
 	v->boosted = v->io_pending = v->counted = 0;
 	v->ran_ns = v->waited_ns = v->slept_ns = 0;
 	v->nr_turns = v->nr_preempted = v->nr_wakes = v->nr_io = v->nr_ipi = 0;
+	v->nr_wake_ipi = v->nr_halts = v->halted_ns = v->halted_at = 0;
 	v->credit = 0;
 	v->taken = v->resets = v->used_ns = v->used_at = v->rest_ns = v->key = 0;
 	v->held_until_ns = v->turn_ns = 0;

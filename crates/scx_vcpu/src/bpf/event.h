@@ -16,6 +16,29 @@
 #include "account.h"
 #include "rule_isacs.h"
 
+/*
+ * How often which vCPU has woken which. The least used go when it is full, so those of
+ * threads that have gone do.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct sv_waker);
+	__type(value, u64);
+} wakers SEC(".maps");
+
+static __always_inline void count_waker(struct sv_vcpu *v, u32 source)
+{
+	struct sv_waker key = {.vm = v->vm, .tid = v->tid, .source = source};
+	u64 *count = bpf_map_lookup_elem(&wakers, &key), one = 1;
+
+	__sync_fetch_and_add(&v->nr_wake_ipi, 1);
+	if (count)
+		__sync_fetch_and_add(count, 1);
+	else
+		bpf_map_update_elem(&wakers, &key, &one, BPF_ANY);
+}
+
 SEC("fentry/__apic_accept_irq")
 int BPF_PROG(irq_raised, struct kvm_lapic *apic)
 {
@@ -33,6 +56,8 @@ int BPF_PROG(irq_raised, struct kvm_lapic *apic)
 	from = source->policy == SCHED_EXT ? vcpu_of(source) : NULL;
 	if (from && from->vm == v->vm) {
 		__sync_fetch_and_add(&v->nr_ipi, 1);
+		if (v->state == SV_ASLEEP)
+			count_waker(v, from->vcpu);
 	} else {
 		__sync_fetch_and_add(&v->nr_io, 1);
 		v->io_pending = 1;

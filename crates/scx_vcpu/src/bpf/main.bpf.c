@@ -27,6 +27,8 @@
 #include "account.h"
 #include "balance.h"
 #include "event.h"
+#include "halt.h"
+#include "latency.h"
 #include "place.h"
 #include "policy_credit1.h"
 #include "policy_credit2.h"
@@ -81,21 +83,32 @@ static __always_inline void preempt_for(struct task_struct *p, struct sv_vcpu *v
 		cut_turn(holder, cpu);
 }
 
+static __always_inline void fixed_enqueue(struct task_struct *p, struct sv_vcpu *v, s32 cpu,
+					  u64 enq_flags)
+{
+	u64 whole_ns = fixed_whole_ns(cpu);
+
+	if (v) {
+		v->held_until_ns = 0;
+		v->cpu = cpu;
+		whole_ns = own_slice(v, whole_ns);
+	}
+	scx_bpf_dsq_insert___v2___k(p, queue_of(cpu, QUEUE_FIRST), fixed_slice_ns(p, whole_ns),
+				    enq_flags);
+	if (v)
+		await_latency(v, cpu, enq_flags);
+	if (!(enq_flags & SCX_ENQ_WAKEUP))
+		call_idle_for(p, v);
+}
+
 SEC("struct_ops/vcpu_enqueue")
 void BPF_PROG(vcpu_enqueue, struct task_struct *p, u64 enq_flags)
 {
 	s32 here = scx_bpf_task_cpu___k(p), cpu;
 	struct sv_vcpu *v = entry_of_task(p);
 
-	if (settings.policy == SV_FIXED || settings.policy == SV_NEVER) {
-		if (v)
-			v->held_until_ns = 0;
-		scx_bpf_dsq_insert___v2___k(p, queue_of(here, QUEUE_FIRST), fixed_slice_ns(p, here),
-					    enq_flags);
-		if (!(enq_flags & SCX_ENQ_WAKEUP))
-			call_idle_for(p, v);
-		return;
-	}
+	if (settings.policy == SV_FIXED || settings.policy == SV_NEVER)
+		return fixed_enqueue(p, v, here, enq_flags);
 	if (!v)
 		return enqueue_stranger(p, here, enq_flags);
 	cpu = place(p, v, here);
@@ -107,6 +120,7 @@ void BPF_PROG(vcpu_enqueue, struct task_struct *p, u64 enq_flags)
 		credit1_enqueue(p, v, cpu, enq_flags);
 	else
 		await_choice(p, v, cpu, enq_flags);
+	await_latency(v, cpu, enq_flags);
 	/* The kernel looks after the pCPU that it chose. */
 	if (cpu != here)
 		scx_bpf_kick_cpu___k(cpu, SCX_KICK_IDLE);
@@ -150,7 +164,11 @@ void BPF_PROG(vcpu_dispatch, s32 cpu, struct task_struct *prev)
 	}
 	if (v)
 		charge(v, account(v, SV_RUNS));
+	if (dispatch_due(cpu))
+		return;
 	if (settings.policy == SV_FIXED) {
+		if (v)
+			turn_ns = own_slice(v, turn_ns);
 		other = scx_bpf_dsq_move_to_local___v2___k(queue_of(cpu, QUEUE_FIRST), 0);
 	} else {
 		unpark(cpu);
@@ -214,6 +232,7 @@ void BPF_PROG(vcpu_running, struct task_struct *p)
 	account(v, SV_RUNS);
 	v->nr_turns++;
 	v->queued = 0;
+	v->due_ns = 0;
 	if (v->cap_permille)
 		slice_ns = within_cap(v, slice_ns);
 	adopt(v, cpu);
@@ -284,7 +303,7 @@ SEC("struct_ops.s/vcpu_init")
 s32 BPF_PROG(vcpu_init)
 {
 	for (u32 cpu = 0; cpu < MAX_CPUS && cpu < nr_cpu_ids; cpu++) {
-		s32 failed = start_turn_clock(cpu);
+		s32 failed = start_turn_clock(cpu) ?: start_latency_clock(cpu);
 
 		if (failed)
 			return failed;

@@ -85,7 +85,7 @@ WALKED_ONCE int unpark(s32 cpu)
 		if (has_credit1())
 			credit1_join(v);
 		queue = policy_key(v, pcpu, cpu);
-		scx_bpf_dsq_move_set_slice___k(&it, within_cap(v, settings.slice_ns));
+		scx_bpf_dsq_move_set_slice___k(&it, within_cap(v, own_slice(v, settings.slice_ns)));
 		scx_bpf_dsq_move_set_vtime___k(&it, v->key);
 		scx_bpf_dsq_move_vtime___k(&it, p, queue_of(cpu, queue), 0);
 	}

@@ -40,12 +40,13 @@ static __always_inline u32 credit1_class_of_turn(struct sv_vcpu *v)
 	return CREDIT1_BOOST - (u32)(v->key >> 56);
 }
 
-/* How long a vCPU of this class may run on `cpu`; S6: iSche's cores differ. */
-static __always_inline u64 credit1_turn_ns(u32 class, s32 cpu)
+/* How long `v`, of this class, may run on `cpu`; S6: iSche's cores differ. */
+static __always_inline u64 credit1_turn_ns(struct sv_vcpu *v, u32 class, s32 cpu)
 {
 	u64 slice_ns = settings.policy == SV_ISCHE ? fixed_whole_ns(cpu) : settings.slice_ns;
+	u64 turn_ns = credit1_slice(class, own_slice(v, slice_ns), settings.boost_slice_ns);
 
-	return credit1_slice(class, slice_ns, settings.boost_slice_ns);
+	return v->slice_ns && v->slice_ns < turn_ns ? v->slice_ns : turn_ns;
 }
 
 static __always_inline void credit1_enqueue(struct task_struct *p, struct sv_vcpu *v, s32 cpu,
@@ -59,12 +60,8 @@ static __always_inline void credit1_enqueue(struct task_struct *p, struct sv_vcp
 	end_turn_of_other(v, cpu, enq_flags);
 	credit1_move(v, cpu);
 	credit1_take(v);
-	if (enq_flags & SCX_ENQ_WAKEUP) {
-		v->boosted =
-			credit1_wakes_boosted(v->credit, v->io_pending, settings.boost_needs_under,
-					      settings.zero_is_under);
-		v->io_pending = 0;
-	}
+	if (enq_flags & SCX_ENQ_WAKEUP)
+		credit1_wake(v);
 	/* One that a host thread interrupted has its old place, and its class until its turn
 	 * is over, though it has no credit any more. */
 	if (!v->rest_ns)
@@ -72,7 +69,7 @@ static __always_inline void credit1_enqueue(struct task_struct *p, struct sv_vcp
 	class = credit1_class_of_turn(v);
 	scx_bpf_dsq_insert_vtime___k(
 		p, queue_of(cpu, class == CREDIT1_OVER ? QUEUE_REST : QUEUE_FIRST),
-		v->rest_ns ?: credit1_turn_ns(class, cpu), v->key, enq_flags);
+		v->rest_ns ?: credit1_turn_ns(v, class, cpu), v->key, enq_flags);
 }
 
 /* Does `v`, which wakes, preempt the one whose turn it is? One that does not run keeps
@@ -135,7 +132,7 @@ static __always_inline bool credit1_dispatch(s32 cpu, struct sv_vcpu *v, u64 *tu
 		v->boosted = 0;
 		credit1_key(v, pcpu);
 		class = credit1_class_of_turn(v);
-		*turn_ns = credit1_turn_ns(class, cpu);
+		*turn_ns = credit1_turn_ns(v, class, cpu);
 	}
 	if (scx_bpf_dsq_move_to_local___v2___k(queue_of(cpu, QUEUE_FIRST), 0))
 		return true;

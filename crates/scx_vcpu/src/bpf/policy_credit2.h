@@ -82,13 +82,13 @@ static __always_inline void credit2_move(struct sv_vcpu *v, struct sv_pcpu *pcpu
 
 static __always_inline u64 credit2_turn_ns(struct sv_vcpu *v)
 {
-	u64 lasts;
+	u64 slice_ns = own_slice(v, settings.slice_ns), lasts;
 
 	if (!settings.slice_ends_with_credit)
-		return settings.slice_ns;
+		return slice_ns;
 	lasts = credit2_lasts(v->credit, v->weight, settings.reference);
-	if (lasts > settings.slice_ns)
-		return settings.slice_ns;
+	if (lasts > slice_ns)
+		return slice_ns;
 	return lasts < MIN_REST_NS ? MIN_REST_NS : lasts;
 }
 

@@ -46,10 +46,10 @@ static __always_inline void fixed_stopping(struct sv_vcpu *v, struct task_struct
 		scx_bpf_task_set_slice___k(p, rest_ns);
 }
 
-/* How long `p` may run next on `cpu`. */
-static __always_inline u64 fixed_slice_ns(struct task_struct *p, s32 cpu)
+/* How long `p`, whose turns last `whole_ns`, may run next. */
+static __always_inline u64 fixed_slice_ns(struct task_struct *p, u64 whole_ns)
 {
-	u64 whole_ns = fixed_whole_ns(cpu), rest_ns = p->scx.slice;
+	u64 rest_ns = p->scx.slice;
 
 	return rest_ns < MIN_REST_NS || rest_ns > whole_ns ? whole_ns : rest_ns;
 }

@@ -87,6 +87,18 @@ int replay(struct sv_step *step)
 	case SV_STEP_WEIGHT:
 		v->weight = step->weight;
 		return 0;
+	case SV_STEP_WAKE:
+		if (settings.policy == SV_ISACS) {
+			struct sv_vcpu *running = entry_of(step->b + 1);
+
+			if (!running)
+				return -1;
+			step->slot = isacs_comes_before(v, running, pcpu, 0);
+			return 0;
+		}
+		v->io_pending = step->b;
+		credit1_wake(v);
+		return 0;
 	case SV_STEP_RESET:
 		v->credit =
 			credit2_reset(v->credit, settings.default_credit_ns, settings.reset_adds);

@@ -20,6 +20,9 @@ enum sv_step_kind {
 	SV_STEP_WEIGHT = 5,
 	/* Credit2: new credit. */
 	SV_STEP_RESET = 6,
+	/* It wakes. Credit1: by a device if `b`. ISACS: beside entry `b`, which runs; `slot`
+	 * says whether it comes before. */
+	SV_STEP_WAKE = 7,
 };
 
 struct sv_step {

@@ -71,6 +71,14 @@ static __always_inline void credit1_leave(struct sv_vcpu *v)
 	v->counted = 0;
 }
 
+/* It wakes, maybe by a device. */
+static __always_inline void credit1_wake(struct sv_vcpu *v)
+{
+	v->boosted = credit1_wakes_boosted(v->credit, v->io_pending, settings.boost_needs_under,
+					   settings.zero_is_under);
+	v->io_pending = 0;
+}
+
 /* It sleeps, or waits for its cap, and keeps no more than the limit. */
 static __always_inline void credit1_sleep(struct sv_vcpu *v)
 {

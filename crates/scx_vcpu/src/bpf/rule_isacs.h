@@ -304,16 +304,16 @@ static __always_inline void isacs_charge(struct sv_vcpu *v, u64 ran_ns)
 
 static __always_inline u64 isacs_turn_ns(struct sv_vcpu *v, struct sv_pcpu *pcpu)
 {
-	u64 lasts;
+	u64 slice_ns = own_slice(v, settings.slice_ns), lasts;
 
 	if (!settings.slice_ends_with_credit)
-		return settings.slice_ns;
+		return slice_ns;
 	lasts = credit2_lasts(isacs_left(isacs_burns_cvcredit(pcpu->cpu_boost, v->in_group),
 					 v->credit, v->endcredit, v->cvcredit),
 			      v->weight, settings.reference);
 	if (!lasts)
 		return 1;
-	return lasts < settings.slice_ns ? lasts : settings.slice_ns;
+	return lasts < slice_ns ? lasts : slice_ns;
 }
 
 /* Does `v`, which wakes, run before the one that has run for `ran_ns` since its charge? */

@@ -33,9 +33,17 @@ struct vslicer_scan {
 	u64 cut_ns;
 };
 
+/* A turn of a latency-sensitive vCPU. */
+static __always_inline u64 vslicer_micro_ns(struct sv_vcpu *v)
+{
+	u64 micro_ns = own_slice(v, settings.micro_ns);
+
+	return micro_ns < settings.slice_ns ? micro_ns : settings.slice_ns;
+}
+
 static __always_inline u64 vslicer_due_of(struct sv_vcpu *v, u32 members)
 {
-	return vslicer_due(v->left_ns, members, settings.slice_ns, settings.micro_ns);
+	return vslicer_due(v->left_ns, members, settings.slice_ns, vslicer_micro_ns(v));
 }
 
 /* How many live here, and what those who could run have left. */
@@ -117,7 +125,7 @@ WALKED_ONCE u32 vslicer_pick(u32 cpu, u32 self)
 		/* It is continued after the micro slice that cuts it. */
 		pcpu->cursor = scan.best - 1;
 	pcpu->turn_ns = vslicer_length(v->class, v->left_ns, scan.cut_ns, settings.slice_ns,
-				       settings.micro_ns);
+				       vslicer_micro_ns(v));
 	return scan.best;
 }
 

@@ -129,6 +129,11 @@ struct sv_knobs {
 	/* pCPU that it belongs on, plus one; 0: wherever it is. */
 	u32 home;
 	u32 pad;
+	/* How long a turn of its own may last (vSlicer: its micro slice), ns; 0: as its
+	 * policy says. */
+	u64 slice_ns;
+	/* How long it may wait when it wakes, ns, see latency.h; 0: as its policy says. */
+	u64 latency_ns;
 };
 
 /* New values for a vCPU that is scheduled already. */
@@ -141,6 +146,29 @@ struct sv_set {
 	u32 cap_permille;
 	u32 class;
 	u32 home;
+	u64 slice_ns;
+	u64 latency_ns;
+};
+
+/* Most of them in one call; a bit each in its answer. */
+#define SV_BATCH 64
+
+/* A call: the first so many of the batch. */
+struct sv_apply {
+	u32 count;
+	u32 pad;
+	/* Answer: those that are not (or no longer) scheduled by us. */
+	u64 missing;
+};
+
+/* Which vCPU has woken which by interrupts. */
+struct sv_waker {
+	/* As in sv_found: the one that was woken. */
+	u32 vm;
+	u32 tid;
+	/* Number of the one that sent, in the same VM. */
+	u32 source;
+	u32 pad;
 };
 
 /* What a vCPU does. */
@@ -179,9 +207,16 @@ struct sv_vcpu {
 	u64 nr_turns;
 	u64 nr_preempted;
 	u64 nr_wakes;
-	/* Interrupts raised to it by devices, and by vCPUs of its own VM. */
+	/* Interrupts raised to it by devices, and by vCPUs of its own VM; of the latter
+	 * those that found it asleep. */
 	u64 nr_io;
 	u64 nr_ipi;
+	u64 nr_wake_ipi;
+	/* Times that its guest halted, for how long in all (also while KVM polled), and since
+	 * when it does (0: it does not). The vCPU's own thread writes them. */
+	u64 nr_halts;
+	u64 halted_ns;
+	u64 halted_at;
 	/* Credit, in ns of running at the reference weight. */
 	s64 credit;
 	/* Credit1: what its pCPU had given a unit of weight when it took its last part. */
@@ -206,6 +241,11 @@ struct sv_vcpu {
 	u32 queued;
 	/* It has used up its cap and waits for the next period. */
 	u32 parked;
+	/* As in sv_knobs. */
+	u64 slice_ns;
+	u64 latency_ns;
+	/* When its latency is over, while it waits; 0: it waits as its policy says. */
+	u64 due_ns;
 	/* vSlicer: what it may still run in this round. */
 	u64 left_ns;
 	/* ISACS, see policy::host::isacs::Vcpu. */
@@ -234,7 +274,10 @@ struct sv_pcpu {
 	u64 unparked_at;
 	/* Credit1: the vCPU whose turn a host thread interrupted last, as `slot`. */
 	u32 interrupted;
-	u32 pad;
+	/* The one whose latency is over, as `slot`, and what the timer for those is armed
+	 * for. */
+	u32 due_slot;
+	u64 due_ns;
 	/* End of the turn of the one that runs, and what the timer is armed for (0: it
 	 * is not); CLOCK_MONOTONIC. */
 	u64 turn_end_ns;
@@ -271,8 +314,10 @@ struct sv_pcpu {
 };
 
 _Static_assert(sizeof(struct sv_found) == 16, "read by Rust");
-_Static_assert(sizeof(struct sv_knobs) == 32, "written by Rust");
-_Static_assert(sizeof(struct sv_set) == 24, "written by Rust");
-_Static_assert(sizeof(struct sv_vcpu) == 280, "read by Rust");
-_Static_assert(sizeof(struct sv_pcpu) == 168, "read by Rust");
+_Static_assert(sizeof(struct sv_knobs) == 48, "written by Rust");
+_Static_assert(sizeof(struct sv_set) == 40, "written by Rust");
+_Static_assert(sizeof(struct sv_vcpu) == 336, "read by Rust");
+_Static_assert(sizeof(struct sv_pcpu) == 176, "read by Rust");
+_Static_assert(sizeof(struct sv_apply) == 16, "written by Rust");
+_Static_assert(sizeof(struct sv_waker) == 16, "read by Rust");
 _Static_assert(sizeof(struct sv_event) == 24, "is the format of the trace file");

@@ -43,6 +43,12 @@ static __always_inline struct sv_pcpu *pcpu_of(s32 cpu)
 	return bpf_map_lookup_elem(&pcpus, &key);
 }
 
+/* The slice that user space gave this vCPU, else its policy's. */
+static __always_inline u64 own_slice(struct sv_vcpu *v, u64 slice_ns)
+{
+	return v->slice_ns ?: slice_ns;
+}
+
 /* Entry of a position plus one. */
 static __always_inline struct sv_vcpu *entry_of(u32 slot)
 {

@@ -2,6 +2,7 @@
 //! Values that a policy file may have, and what is said of others.
 
 use thiserror::Error;
+use units::Ns;
 
 use super::Config;
 use super::Time;
@@ -15,6 +16,12 @@ pub const MAX_WEIGHT: u32 = 65_535;
 /// Smallest and largest cap in per cent of one pCPU. Below 1 % of a period of 30 ms a
 /// turn would be shorter than what switching costs.
 pub const CAP_RANGE: std::ops::RangeInclusive<u32> = 1..=409_600;
+
+/// Shortest and longest slice of a VM.
+pub const SLICE_RANGE: std::ops::RangeInclusive<Ns> = MIN_SLICE..=MAX_SLICE;
+
+/// Shortest and longest rescheduling latency. Below it, waking is all that a pCPU does.
+pub const LATENCY_RANGE: std::ops::RangeInclusive<Ns> = Ns::from_us(100)..=MAX_SLICE;
 
 /// A policy file that cannot be used.
 #[derive(Debug, Error)]
@@ -115,6 +122,17 @@ pub(super) fn check(config: &Config, text: &str, name: &str) -> Result<(), Confi
                 "\"\"".to_owned(),
                 "a part of the VMM's command line".to_owned(),
             ));
+        }
+        for (field, value, range) in [
+            ("vm.slice", vm.slice, SLICE_RANGE),
+            ("vm.latency", vm.latency, LATENCY_RANGE),
+        ] {
+            if let Some(Time(value)) = value
+                && !range.contains(&value)
+            {
+                let right = format!("{} to {}", range.start(), range.end());
+                return Err(nth(field, number, value.to_string(), right));
+            }
         }
         for (field, value, range) in [
             ("vm.weight", vm.weight, 1..=MAX_WEIGHT),

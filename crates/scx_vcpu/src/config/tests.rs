@@ -23,6 +23,14 @@ fn bad_values_are_told_with_file_field_and_what_would_be_right() {
             "[[vm]]\nmatch = \"a\"\nweight = 0\n",
             ["p.toml, line 3: vm.weight = 0", "1 to 65535"],
         ),
+        (
+            "[[vm]]\nmatch = \"a\"\n[[vm]]\nmatch = \"b\"\nlatency = \"1us\"\n",
+            ["line 5: vm.latency = 1 us", "100 us to 3 s"],
+        ),
+        (
+            "[[vm]]\nmatch = \"a\"\ncpus = \"x\"\n",
+            ["line 3: vm.cpus: ", "x"],
+        ),
         ("[credit3]\n", ["p.toml, line 1: ", "credit3"]),
         (
             "[[vm]]\nmatch = \"a\"\nweight = \"many\"\n",

@@ -3,6 +3,7 @@
 
 use serde::Deserialize;
 use serde::Serialize;
+use units::CpuSet;
 use units::Ns;
 
 /// Weight of a VM of which the file says nothing; Xen's.
@@ -60,6 +61,12 @@ pub struct Worth {
     pub class: Class,
     /// Per cent of one pCPU, all vCPUs together; `None`: no limit.
     pub cap: Option<u32>,
+    /// How long a turn of its vCPUs may last; `None`: as its policy says.
+    pub slice: Option<Ns>,
+    /// How long a vCPU of it may wait when it wakes; `None`: as its policy says.
+    pub latency: Option<Ns>,
+    /// Of the pCPUs that its owner allows, these only; `None`: all of them.
+    pub cpus: Option<CpuSet>,
 }
 
 impl Default for Worth {
@@ -68,6 +75,9 @@ impl Default for Worth {
             weight: DEFAULT_WEIGHT,
             class: Class::Cpu,
             cap: None,
+            slice: None,
+            latency: None,
+            cpus: None,
         }
     }
 }

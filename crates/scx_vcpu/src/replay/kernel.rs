@@ -32,6 +32,7 @@ pub(super) enum Kind {
     Pick,
     Weight,
     Reset,
+    Wake,
 }
 
 /// The kernel's side.

@@ -1,18 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What `scx_vcpu set` may change of a VM, and how it is named.
 
+use std::ops::RangeInclusive;
+
 use policy::host::ische::classify::Classifier;
 use serde::Deserialize;
 use serde::Serialize;
 use thiserror::Error;
+use units::CpuSet;
+use units::Ns;
+use units::VcpuId;
 
 use super::Roster;
+use super::Seat;
 use super::Told;
 use super::kind;
 use crate::config::CAP_RANGE;
 use crate::config::Class;
+use crate::config::LATENCY_RANGE;
 use crate::config::MAX_WEIGHT;
+use crate::config::SLICE_RANGE;
 use crate::config::Worth;
+use crate::mask;
 
 /// What a user wants to change; what is `None` stays.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,6 +35,20 @@ pub struct Change {
     pub class: Option<Class>,
     /// New cap in per cent of one pCPU; 0: no limit any more.
     pub cap: Option<u32>,
+    /// New longest turn of its vCPUs; zero: as its policy says.
+    pub slice: Option<Ns>,
+    /// New rescheduling latency; zero: as its policy says.
+    pub latency: Option<Ns>,
+    /// pCPUs that it may use, of those that its owner allows; all of [`CpuSet`]: all of those.
+    pub cpus: Option<CpuSet>,
+}
+
+impl Change {
+    /// Does it change what only policies with weights, caps or classes heed?
+    #[must_use]
+    pub fn is_of_worth(&self) -> bool {
+        self.weight.is_some() || self.class.is_some() || self.cap.is_some()
+    }
 }
 
 /// A change that cannot be made.
@@ -54,6 +77,26 @@ pub enum SetError {
         /// What would be right.
         range: (u32, u32),
     },
+    /// Out of range.
+    #[error("{field} = {value}; use {} to {}, or 0s for what the policy says", range.0, range.1)]
+    Time {
+        /// What.
+        field: &'static str,
+        /// What was asked for.
+        value: Ns,
+        /// What would be right.
+        range: (Ns, Ns),
+    },
+    /// No pCPU is left.
+    #[error("cpus = {cpus}: vCPU {vcpu} may run on none of these; its own are {allowed}")]
+    Cpus {
+        /// What was asked for.
+        cpus: String,
+        /// A vCPU.
+        vcpu: u32,
+        /// Where its owner lets it run.
+        allowed: String,
+    },
 }
 
 impl Roster {
@@ -69,11 +112,35 @@ impl Roster {
         };
         range("weight", change.weight, 1, MAX_WEIGHT)?;
         range("cap", change.cap, 0, *CAP_RANGE.end())?;
+        let time = |field, value: Option<Ns>, range: RangeInclusive<Ns>| match value {
+            Some(value) if value > Ns::ZERO && !range.contains(&value) => Err(SetError::Time {
+                field,
+                value,
+                range: range.into_inner(),
+            }),
+            _ => Ok(()),
+        };
+        time("slice", change.slice, SLICE_RANGE)?;
+        time("latency", change.latency, LATENCY_RANGE)?;
         let pid = self.find(&change.vm)?;
         let Some(vm) = self.vms.get_mut(&pid) else {
             return Err(SetError::Nobody(change.vm.clone()));
         };
+        if let Some(cpus) = change.cpus {
+            let may = |seat: &Seat| seat.allowed.iter().any(|cpu| cpus.contains(VcpuId(*cpu)));
+            if let Some(seat) = vm.seats.values().find(|seat| !may(seat)) {
+                return Err(SetError::Cpus {
+                    cpus: cpus.to_string(),
+                    vcpu: seat.found.vcpu,
+                    allowed: mask::list(&seat.allowed),
+                });
+            }
+            vm.worth.cpus = Some(cpus).filter(|cpus| cpus.len() < CpuSet::CAPACITY);
+        }
         let worth = &mut vm.worth;
+        let or_policy = |time: Ns| Some(time).filter(|time| *time > Ns::ZERO);
+        worth.slice = change.slice.map_or(worth.slice, or_policy);
+        worth.latency = change.latency.map_or(worth.latency, or_policy);
         worth.weight = change.weight.unwrap_or(worth.weight);
         if let Some(cap) = change.cap {
             worth.cap = (cap > 0).then_some(cap);

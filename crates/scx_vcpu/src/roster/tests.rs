@@ -37,6 +37,7 @@ fn a_vcpu_that_comes_takes_its_part_of_the_cap_and_a_home_of_its_class() {
             cap_permille,
             class,
             home,
+            ..
         } = *knobs;
         assert_eq!((weight, cap_permille), (512, 250), "half of 50 %");
         assert_eq!((class, home), (Class::Io, Some(io)));
@@ -52,10 +53,13 @@ fn what_is_set_counts_until_the_file_changes() {
         weight: Some(64),
         class: Some(Class::Io),
         cap: Some(20),
+        slice: Some(Ns::from_ms(5)),
+        ..Change::default()
     };
     let (pid, worth, told) = roster.set(&change).unwrap();
     assert_eq!((pid, worth.weight, worth.cap), (2, 64, Some(20)));
     assert_eq!(told[0].1.cap_permille, 200);
+    assert_eq!(told[0].1.slice, Ns::from_ms(5));
     let no_cap = Change {
         vm: "2".to_owned(),
         cap: Some(0),
@@ -92,11 +96,89 @@ fn a_change_that_cannot_be_made_says_why() {
             vm: vm.to_owned(),
             weight,
             cap,
-            class: None,
+            ..Change::default()
         };
         let said = roster.set(&change).unwrap_err().to_string();
         assert!(said.contains(part), "{said}");
     }
+}
+
+#[test]
+fn each_knob_is_set_and_taken_back_alone() {
+    let mut roster = Roster::new(Config::default(), None);
+    roster.add(found(1, 0), "web".to_owned(), vec![0, 1]);
+    let mut set = |change: Change| {
+        let vm = "1".to_owned();
+        roster
+            .set(&Change { vm, ..change })
+            .map(|(_, _, told)| told[0].1)
+            .map_err(|error| error.to_string())
+    };
+    let slice = |slice| Change {
+        slice: Some(slice),
+        ..Change::default()
+    };
+    let latency = |latency| Change {
+        latency: Some(latency),
+        ..Change::default()
+    };
+    let cpus = |cpus| Change {
+        cpus: Some(cpus),
+        ..Change::default()
+    };
+    let one = CpuSet::only(VcpuId(1));
+    set(slice(Ns::from_ms(5))).unwrap();
+    set(latency(Ns::from_ms(2))).unwrap();
+    let knobs = set(cpus(one)).unwrap();
+    assert_eq!(
+        (knobs.slice, knobs.latency),
+        (Ns::from_ms(5), Ns::from_ms(2))
+    );
+    assert_eq!((knobs.cpus, knobs.weight), (Some(one), 256));
+    assert_eq!(set(slice(Ns::ZERO)).unwrap().slice, Ns::ZERO);
+    assert_eq!(set(latency(Ns::ZERO)).unwrap().latency, Ns::ZERO);
+    assert_eq!(
+        set(cpus(CpuSet::first(CpuSet::CAPACITY))).unwrap().cpus,
+        None
+    );
+    for (change, part) in [
+        (slice(Ns::from_us(10)), "slice = 10 us; use 1 ms to 3 s"),
+        (
+            latency(Ns::from_us(10)),
+            "latency = 10 us; use 100 us to 3 s",
+        ),
+        (
+            cpus(CpuSet::only(VcpuId(7))),
+            "vCPU 0 may run on none of these; its own are 0,1",
+        ),
+    ] {
+        let said = set(change).unwrap_err();
+        assert!(said.contains(part), "{said}");
+    }
+}
+
+#[test]
+fn cgroups_multiply_the_weight_within_its_range() {
+    let mut roster = roster();
+    let weights = |told: Told| -> Vec<(u32, u32)> {
+        told.iter()
+            .map(|(found, knobs)| (found.vm, knobs.weight))
+            .collect()
+    };
+    assert_eq!(roster.weigh(|_| ONE), [], "nothing new");
+    let twice = roster.weigh(|pid| if pid == 2 { 2 * ONE } else { ONE });
+    assert_eq!(weights(twice), [(2, 512)]);
+    let change = Change {
+        vm: "2".to_owned(),
+        weight: Some(100),
+        ..Change::default()
+    };
+    assert_eq!(weights(roster.set(&change).unwrap().2), [(2, 200)]);
+    assert_eq!(weights(roster.weigh(|_| 1)), [(1, 1), (2, 1)]);
+    assert_eq!(
+        weights(roster.weigh(|_| 1000 * ONE)),
+        [(1, 65_535), (2, 65_535)]
+    );
 }
 
 #[test]
@@ -122,6 +204,12 @@ fn counters_change_a_class_after_some_periods_only() {
         wakes: io,
         io,
         ipi: 0,
+        wake_ipis: 0,
+        wakers: BTreeMap::new(),
+        halts: 0,
+        halted: Ns::ZERO,
+        own_slice: Ns::ZERO,
+        latency: Ns::ZERO,
         slice: Ns::ZERO,
         credit: 0,
         ivcredit: Ns::ZERO,

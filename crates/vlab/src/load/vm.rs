@@ -53,6 +53,10 @@ pub struct VmArgs {
     /// Each vCPU waits for a device that takes so long, after each piece of work.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub io: Option<Duration>,
+    /// The first vCPU wakes the second one by an interrupt after each piece of work; the
+    /// others only halt.
+    #[arg(long, conflicts_with = "io")]
+    pub ipi: bool,
     /// Steps of a piece of work; some ten million take 10 ms.
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     pub work: u32,
@@ -80,8 +84,9 @@ struct VmReport {
     vcpus: Vec<VcpuReport>,
 }
 
-/// Where the code is, and the handler of [`VECTOR`].
+/// Where the code is, that of vCPUs which only halt, and the handler of [`VECTOR`].
 const CODE: u64 = 0x500;
+const HALTS: u64 = 0x580;
 const HANDLER: u16 = 0x600;
 const VECTOR: u8 = 0x20;
 /// Ports: a piece of work is done; the interrupt was there.
@@ -96,14 +101,28 @@ const APIC: u64 = 0xfee0_0000;
 /// Spurious vector register: bit 8 enables the APIC.
 const APIC_SVR: usize = 0xf0;
 
+/// What follows a piece of work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Then {
+    /// The next one.
+    Nothing,
+    /// It waits for its device.
+    Waits,
+    /// It wakes vCPU 1.
+    Wakes,
+}
+
 /// `cli; 1: mov ecx, ebx; 2: dec ecx; jnz 2b; out DONE, al`, then
-/// `jmp 1b` or `sti; hlt; cli; out AWAKE, al; jmp 1b`.
-fn code(waits: bool) -> Vec<u8> {
+/// `jmp 1b`, or `sti; hlt; cli; out AWAKE, al; jmp 1b`, or `SEND; jmp 1b`.
+fn code(then: Then) -> Vec<u8> {
     let mut code = vec![0xfa];
     code.extend([0x66, 0x89, 0xd9]);
     code.extend([0x66, 0x49, 0x75, 0xfc]);
     code.extend([0xe6, DONE as u8]);
-    if waits {
+    if then == Then::Wakes {
+        code.extend(SEND);
+    }
+    if then == Then::Waits {
         code.extend([0xfb, 0xf4, 0xfa]);
         code.extend([0xe6, AWAKE as u8]);
     }
@@ -112,6 +131,16 @@ fn code(waits: bool) -> Vec<u8> {
     code.extend([0xeb, back.cast_unsigned()]);
     code
 }
+
+/// `cli; 1: sti; hlt; cli; jmp 1b`.
+const HALT: [u8; 6] = [0xfa, 0xfb, 0xf4, 0xfa, 0xeb, 0xfb];
+
+/// `mov dword es:[0x310], 1 << 24; mov dword es:[0x300], 0x4000 | VECTOR`: an interrupt
+/// to the vCPU whose APIC is number 1.
+const SEND: [u8; 20] = [
+    0x66, 0x26, 0xc7, 0x06, 0x10, 0x03, 0, 0, 0, 1, 0x66, 0x26, 0xc7, 0x06, 0x00, 0x03, VECTOR,
+    0x40, 0, 0,
+];
 
 /// `mov dword es:[0xb0], 0; iret`: tells the APIC that the interrupt was served.
 const SERVE: [u8; 11] = [0x66, 0x26, 0xc7, 0x06, 0xb0, 0, 0, 0, 0, 0, 0xcf];
@@ -126,7 +155,12 @@ pub fn run(args: &VmArgs) -> anyhow::Result<()> {
     // Intel's real mode needs a page of its own; AMD ignores it.
     vm.set_tss_address(0xfffb_d000)?;
     vm.create_irq_chip()?;
-    let memory = Memory::new(args.io.is_some())?;
+    let then = match args {
+        _ if args.ipi => Then::Wakes,
+        VmArgs { io: Some(_), .. } => Then::Waits,
+        _ => Then::Nothing,
+    };
+    let memory = Memory::new(then)?;
     // SAFETY: `memory` is mapped for as long as the vCPUs run: they end below,
     // before it goes.
     unsafe { vm.set_user_memory_region(memory.region()) }?;
@@ -137,7 +171,8 @@ pub fn run(args: &VmArgs) -> anyhow::Result<()> {
         .iter()
         .enumerate()
         .map(|(number, cpu)| {
-            let vcpu = vcpu(&vm, number as u64, args.work)?;
+            let at = if args.ipi && number > 0 { HALTS } else { CODE };
+            let vcpu = vcpu(&vm, number as u64, at, args.work)?;
             let device = args
                 .io
                 .map(|latency| device(Arc::clone(&vm), number as u64, latency));
@@ -169,7 +204,7 @@ pub fn run(args: &VmArgs) -> anyhow::Result<()> {
 struct Memory(*mut libc::c_void);
 
 impl Memory {
-    fn new(waits: bool) -> anyhow::Result<Self> {
+    fn new(then: Then) -> anyhow::Result<Self> {
         // SAFETY: a new anonymous mapping, which touches nothing that exists.
         let at = unsafe {
             libc::mmap(
@@ -187,7 +222,8 @@ impl Memory {
         // SAFETY: MEMORY bytes are mapped there, writable, and no vCPU runs yet.
         let bytes = unsafe { std::slice::from_raw_parts_mut(at.cast::<u8>(), MEMORY) };
         let mut put = |at: usize, what: &[u8]| bytes[at..at + what.len()].copy_from_slice(what);
-        put(CODE as usize, &code(waits));
+        put(CODE as usize, &code(then));
+        put(HALTS as usize, &HALT);
         put(usize::from(HANDLER), &SERVE);
         put(usize::from(VECTOR) * 4, &HANDLER.to_le_bytes());
         Ok(Self(at))
@@ -211,8 +247,8 @@ impl Drop for Memory {
     }
 }
 
-/// A vCPU at the start of the code, with an APIC that takes interrupts.
-fn vcpu(vm: &VmFd, number: u64, work: u32) -> anyhow::Result<VcpuFd> {
+/// A vCPU at the start of the code at this address, with an APIC that takes interrupts.
+fn vcpu(vm: &VmFd, number: u64, at: u64, work: u32) -> anyhow::Result<VcpuFd> {
     let vcpu = vm.create_vcpu(number)?;
     let mut special = vcpu.get_sregs()?;
     for segment in [&mut special.cs, &mut special.ds, &mut special.ss] {
@@ -222,7 +258,7 @@ fn vcpu(vm: &VmFd, number: u64, work: u32) -> anyhow::Result<VcpuFd> {
     special.es.base = APIC;
     vcpu.set_sregs(&special)?;
     let mut registers = vcpu.get_regs()?;
-    registers.rip = CODE;
+    registers.rip = at;
     registers.rflags = 2;
     registers.rbx = u64::from(work.max(1));
     // A stack of its own for each.
@@ -306,13 +342,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_loops_jump_back_to_their_second_byte() {
-        for waits in [false, true] {
-            let code = code(waits);
+    fn all_loops_jump_back_to_their_second_byte() {
+        let back = |code: &[u8]| {
             let back = code[code.len() - 1].cast_signed();
             assert_eq!(code.len() as i64 + i64::from(back), 1);
-            assert_eq!(code.contains(&0xf4), waits, "hlt");
+        };
+        for then in [Then::Nothing, Then::Waits, Then::Wakes] {
+            let code = code(then);
+            back(&code);
+            assert_eq!(code.contains(&0xf4), then == Then::Waits, "hlt");
+            assert!(CODE as usize + code.len() <= HALTS as usize);
         }
-        assert!(CODE as usize + code(true).len() < usize::from(HANDLER));
+        back(&HALT);
+        assert!(HALTS as usize + HALT.len() <= usize::from(HANDLER));
     }
 }

@@ -2,6 +2,7 @@
 //! Load of pCPUs that are all busy.
 
 use scx_vcpu::table::Vcpu;
+use units::Ns;
 
 use super::boot;
 use super::vcpus;
@@ -21,4 +22,26 @@ fn root_vm_scx_vcpu_credit2_evens_out_load() {
     eprintln!("most : least without balancing {without:.2}, with it {with:.2}");
     assert!(without > 2.0, "{off:?}");
     assert!(with < 1.3, "{on:?}");
+
+    // J11: who wakes whom; and halts, which only the one that is woken has.
+    let all = vcpus(&output, "ipi", 6);
+    let woken = &all[5];
+    eprintln!(
+        "woken {} times, halted {} times for {}",
+        woken.wake_ipis, woken.halts, woken.halted
+    );
+    assert!(
+        woken.wake_ipis > 10 && woken.ipi >= woken.wake_ipis,
+        "{woken:?}"
+    );
+    assert_eq!(woken.wakers.get(&0), Some(&woken.wake_ipis), "{woken:?}");
+    assert_eq!(woken.wakers.len(), 1, "{woken:?}");
+    assert!(woken.halts + 2 >= woken.wake_ipis, "{woken:?}");
+    assert!(
+        (Ns::from_ms(1)..Ns::from_secs(4)).contains(&woken.halted),
+        "{woken:?}"
+    );
+    for other in &all[..5] {
+        assert_eq!((other.wake_ipis, other.halts), (0, 0), "{other:?}");
+    }
 }

@@ -27,3 +27,12 @@ for how in off on; do
 	measure "$how"
 	finish balance
 done
+
+# A vCPU that wakes another one of its VM again and again.
+start credit2
+vm --cpus 0-1 --ipi --work 100000 --for 303s
+until_ok there 6
+sleep 1
+measure ipi
+scx_vcpu list | tail -n 1
+finish balance

@@ -14,6 +14,7 @@
 mod balance;
 mod cost;
 mod ends;
+mod knobs;
 mod policies;
 mod service;
 mod shares;

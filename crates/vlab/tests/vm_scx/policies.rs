@@ -15,12 +15,12 @@ use super::said;
 use super::trace;
 
 /// Two VMs that compute, with two vCPUs each, and one that waits for a device.
-fn vcpus(output: &Output, key: &str) -> Vec<Vcpu> {
+pub(crate) fn vcpus(output: &Output, key: &str) -> Vec<Vcpu> {
     super::vcpus(output, key, 5)
 }
 
 /// VMs: each is the sum of its vCPUs.
-fn vms(output: &Output, key: &str) -> [Vcpu; 3] {
+pub(crate) fn vms(output: &Output, key: &str) -> [Vcpu; 3] {
     let vcpus = vcpus(output, key);
     let sum = |a: &Vcpu, b: &Vcpu| Vcpu {
         ran: a.ran + b.ran,
@@ -36,12 +36,12 @@ fn vms(output: &Output, key: &str) -> [Vcpu; 3] {
 }
 
 /// Of the time that both computing VMs had, the part of the first.
-fn share(vms: &[Vcpu; 3]) -> f64 {
+pub(crate) fn share(vms: &[Vcpu; 3]) -> f64 {
     super::share(&vms[..1], &vms[1..2])
 }
 
 /// How long the VM with the device waits for a pCPU, per time that it gets one.
-fn response(vms: &[Vcpu; 3]) -> Ns {
+pub(crate) fn response(vms: &[Vcpu; 3]) -> Ns {
     // It sleeps only until its device's interrupt, so every wake-up but the first is
     // one. How many there are depends on the machine: some twenty in four seconds.
     let Vcpu { io, wakes, .. } = vms[2];

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The pCPUs that vCPU threads may run on, narrowed as the administrator says.
+//!
+//! The kernel heeds affinities wherever a thread is placed, woken or taken by another
+//! pCPU, so that is what `--cpus` sets. Rejected: a mask of our own in BPF, which each of
+//! those places would have to heed as well.
+//!
+//! What a thread's owner had said is restored at the end. It is written down before
+//! anything is changed, so that the next start restores it after a SIGKILL.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+use std::path::PathBuf;
+
+use serde::Deserialize;
+use serde::Serialize;
+use units::CpuSet;
+use units::VcpuId;
+
+use crate::seat;
+
+/// Where it is written down; gone with the threads at a reboot.
+pub(crate) const JOURNAL: &str = "/run/scx_vcpu/masks";
+
+/// A thread whose mask is ours.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Mask {
+    /// When it was started, in ticks since boot: ids are used again.
+    started: u64,
+    /// What its owner had said.
+    before: Vec<u32>,
+    ours: Vec<u32>,
+}
+
+/// All of them, by thread.
+#[derive(Debug)]
+pub(crate) struct Masks {
+    journal: PathBuf,
+    threads: BTreeMap<u32, Mask>,
+}
+
+impl Masks {
+    /// None yet. What one that was killed has left is restored.
+    pub(crate) fn new(journal: &Path) -> Self {
+        let left = fs::read_to_string(journal).unwrap_or_default();
+        let mut masks = Self {
+            journal: journal.to_owned(),
+            threads: serde_json::from_str(&left).unwrap_or_default(),
+        };
+        masks.restore();
+        masks
+    }
+
+    /// Thread `tid` may run on these of its CPUs; `None`: on all that its owner says.
+    ///
+    /// # Errors
+    /// It may run on none of these, or not permitted. One that has gone is no error.
+    pub(crate) fn set(&mut self, tid: u32, cpus: Option<&CpuSet>) -> io::Result<()> {
+        let Some(cpus) = cpus else {
+            if let Some(mask) = self.threads.remove(&tid) {
+                undo(tid, &mask);
+                self.write()?;
+            }
+            return Ok(());
+        };
+        let Some(started) = started(tid) else {
+            return Ok(());
+        };
+        let now = seat::allowed(tid);
+        let known = self.threads.get(&tid);
+        // Its owner may have said something else since.
+        let before = match known {
+            Some(mask) if mask.started == started && mask.ours == now => mask.before.clone(),
+            _ => now.clone(),
+        };
+        let ours: Vec<u32> = before
+            .iter()
+            .copied()
+            .filter(|cpu| cpus.contains(VcpuId(*cpu)))
+            .collect();
+        if ours.is_empty() {
+            return Err(io::Error::other(format!(
+                "thread {tid} may run on none of these; its own CPUs are {}",
+                list(&before)
+            )));
+        }
+        if ours == now && known.is_none() {
+            return Ok(());
+        }
+        let mask = Mask {
+            started,
+            before,
+            ours,
+        };
+        if self.threads.get(&tid) == Some(&mask) {
+            return Ok(());
+        }
+        let ours = mask.ours.clone();
+        self.threads.insert(tid, mask);
+        self.write()?;
+        seat::allow(tid, &ours)
+    }
+
+    /// Forgets threads that have gone.
+    pub(crate) fn retain(&mut self, alive: impl Fn(u32) -> bool) {
+        self.threads.retain(|tid, _| alive(*tid));
+    }
+
+    fn restore(&mut self) {
+        for (tid, mask) in std::mem::take(&mut self.threads) {
+            undo(tid, &mask);
+        }
+        let _ = fs::remove_file(&self.journal);
+    }
+
+    fn write(&self) -> io::Result<()> {
+        if let Some(dir) = self.journal.parent() {
+            fs::DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(dir)?;
+        }
+        // Whole or not at all.
+        let new = self.journal.with_extension("new");
+        fs::write(&new, serde_json::to_string(&self.threads)?)?;
+        fs::rename(new, &self.journal)
+    }
+}
+
+impl Drop for Masks {
+    fn drop(&mut self) {
+        self.restore();
+    }
+}
+
+/// Only what is still as we left it: its owner may have said something else since.
+fn undo(tid: u32, mask: &Mask) {
+    if started(tid) == Some(mask.started) && seat::allowed(tid) == mask.ours {
+        let _ = seat::allow(tid, &mask.before);
+    }
+}
+
+/// When a thread was started; `None` if it has gone.
+fn started(tid: u32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{tid}/stat")).ok()?;
+    // The name, in parentheses, may have any characters; starttime is field 22.
+    let (_, rest) = text.rsplit_once(')')?;
+    rest.split_whitespace().nth(19)?.parse().ok()
+}
+
+/// CPUs for people.
+pub(crate) fn list(cpus: &[u32]) -> String {
+    let cpus: Vec<String> = cpus.iter().map(u32::to_string).collect();
+    cpus.join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set_of(cpus: &[u32]) -> CpuSet {
+        cpus.iter().map(|cpu| VcpuId(*cpu)).collect()
+    }
+
+    struct Child(std::process::Child);
+
+    impl Child {
+        fn new() -> Self {
+            let child = std::process::Command::new("sleep").arg("60").spawn();
+            Self(child.unwrap())
+        }
+
+        fn tid(&self) -> u32 {
+            self.0.id()
+        }
+    }
+
+    impl Drop for Child {
+        fn drop(&mut self) {
+            self.0.kill().unwrap();
+            self.0.wait().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_mask_is_narrowed_and_comes_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let journal = dir.path().join("run/masks");
+        let child = Child::new();
+        let tid = child.tid();
+        let before = seat::allowed(tid);
+        let one = [before[0]];
+        let mut masks = Masks::new(&journal);
+        masks.set(tid, Some(&set_of(&one))).unwrap();
+        assert_eq!(seat::allowed(tid), one);
+        // Wider again: by what its owner had, not by what we left.
+        masks.set(tid, Some(&set_of(&before))).unwrap();
+        assert_eq!(seat::allowed(tid), before);
+        masks.set(tid, Some(&set_of(&one))).unwrap();
+        masks.set(tid, None).unwrap();
+        assert_eq!(seat::allowed(tid), before);
+        let why = masks
+            .set(tid, Some(&set_of(&[1000])))
+            .unwrap_err()
+            .to_string();
+        assert!(why.contains("none of these; its own CPUs are"), "{why}");
+
+        // Killed, its successor restores.
+        masks.set(tid, Some(&set_of(&one))).unwrap();
+        std::mem::forget(masks);
+        let masks = Masks::new(&journal);
+        assert_eq!(seat::allowed(tid), before);
+        drop(masks);
+        assert!(!journal.exists());
+        Masks::new(&journal)
+            .set(u32::MAX / 2, Some(&set_of(&one)))
+            .unwrap();
+    }
+
+    #[test]
+    fn what_its_owner_says_meanwhile_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        let child = Child::new();
+        let before = seat::allowed(child.tid());
+        if before.len() < 2 {
+            return;
+        }
+        let mut masks = Masks::new(&dir.path().join("masks"));
+        masks.set(child.tid(), Some(&set_of(&before[..1]))).unwrap();
+        seat::allow(child.tid(), &before[1..2]).unwrap();
+        drop(masks);
+        assert_eq!(seat::allowed(child.tid()), before[1..2]);
+    }
+}

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What user space says of vCPUs, to the kernel: those that are scheduled are changed by one
+//! call for all vCPUs of a VM, others find their mark when they come.
+
+use std::os::fd::AsFd;
+use std::os::fd::AsRawFd;
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+use std::sync::Mutex;
+
+use anyhow::Context;
+use libbpf_rs::MapCore;
+use libbpf_rs::MapFlags;
+use libbpf_rs::MapHandle;
+use libbpf_rs::ProgramInput;
+use libbpf_rs::ProgramMut;
+
+use crate::mask::JOURNAL;
+use crate::mask::Masks;
+use crate::roster::Knobs;
+use crate::roster::Told;
+use crate::run::lock;
+use crate::seat;
+use crate::seat::Found;
+
+/// vCPUs in one call: `SV_BATCH`, a bit each in its answer.
+const BATCH: usize = 64;
+
+/// Who tells.
+pub(crate) struct Teller<'a> {
+    /// The program `set_vcpus` and its map `batch`.
+    set_vcpus: &'a ProgramMut<'a>,
+    batch: MapHandle,
+    /// The map `vcpus`.
+    knobs: MapHandle,
+    masks: Mutex<Masks>,
+}
+
+impl<'a> Teller<'a> {
+    pub(crate) fn new(set_vcpus: &'a ProgramMut<'a>, batch: MapHandle, knobs: MapHandle) -> Self {
+        let masks = Mutex::new(Masks::new(Path::new(JOURNAL)));
+        Self {
+            set_vcpus,
+            batch,
+            knobs,
+            masks,
+        }
+    }
+
+    /// Tells all of it; how many of these vCPUs are (still) there.
+    pub(crate) fn tell(&self, told: Told) -> anyhow::Result<usize> {
+        let mut there = 0;
+        for some in told.chunks(BATCH) {
+            let missing = self.change(some)?;
+            for (at, (found, knobs)) in some.iter().enumerate() {
+                if missing & (1 << at) != 0 && !mark(&self.knobs, *found, *knobs)? {
+                    continue;
+                }
+                there += 1;
+                let done = lock(&self.masks).set(found.tid, knobs.cpus.as_ref());
+                if let Err(error) = done {
+                    tracing::warn!(vm = found.vm, vcpu = found.vcpu, %error, "cannot set its CPUs");
+                }
+            }
+        }
+        Ok(there)
+    }
+
+    /// Forgets threads that have gone.
+    pub(crate) fn retain(&self, alive: impl Fn(u32) -> bool) {
+        lock(&self.masks).retain(alive);
+    }
+
+    /// Changes those that are scheduled; a bit for each that is not.
+    fn change(&self, told: &[(Found, Knobs)]) -> anyhow::Result<u64> {
+        let cannot = "cannot change vCPUs that are scheduled";
+        let count = u32::try_from(told.len())?;
+        let keys: Vec<u8> = (0..count).flat_map(u32::to_ne_bytes).collect();
+        let values: Vec<u8> = told
+            .iter()
+            .flat_map(|(found, knobs)| set(*found, *knobs))
+            .collect();
+        self.batch
+            .update_batch(&keys, &values, count, MapFlags::ANY, MapFlags::ANY)
+            .context(cannot)?;
+        // struct sv_apply
+        let mut apply = [0; 16];
+        apply[..4].copy_from_slice(&count.to_ne_bytes());
+        let input = ProgramInput {
+            context_in: Some(&mut apply),
+            ..ProgramInput::default()
+        };
+        let done = self.set_vcpus.test_run(input).context(cannot)?;
+        anyhow::ensure!(done.return_value == 0, cannot);
+        let mut missing = [0; 8];
+        missing.copy_from_slice(&apply[8..]);
+        Ok(u64::from_ne_bytes(missing))
+    }
+}
+
+/// `struct sv_set`
+fn set(found: Found, knobs: Knobs) -> Vec<u8> {
+    let mut bytes = words(&[found.vm, found.tid]);
+    bytes.extend(words(&worth(knobs)));
+    bytes.extend(times(knobs));
+    bytes
+}
+
+fn worth(knobs: Knobs) -> [u32; 4] {
+    [
+        knobs.weight,
+        knobs.cap_permille,
+        knobs.class as u32,
+        knobs.home.map_or(0, |cpu| cpu + 1),
+    ]
+}
+
+fn times(knobs: Knobs) -> impl Iterator<Item = u8> {
+    [knobs.slice, knobs.latency]
+        .into_iter()
+        .flat_map(|time| time.0.to_ne_bytes())
+}
+
+/// Tells the BPF side what a thread is and what it is worth, before it is scheduled;
+/// whether the thread is (still) there.
+pub(crate) fn mark(map: &impl MapCore, found: Found, knobs: Knobs) -> anyhow::Result<bool> {
+    let Some(tid) = rustix::process::Pid::from_raw(found.tid.cast_signed()) else {
+        return Ok(false);
+    };
+    // PIDFD_THREAD (6.9), older than any kernel with sched_ext.
+    let thread = rustix::process::PidfdFlags::from_bits_retain(libc::O_EXCL.cast_unsigned());
+    match rustix::process::pidfd_open(tid, thread) {
+        Ok(pidfd) => mark_at(map, pidfd.as_fd(), found, knobs),
+        // One that has gone needs no mark; no thread has an id that is out of range.
+        Err(rustix::io::Errno::SRCH | rustix::io::Errno::INVAL) => Ok(false),
+        Err(error) => Err(error).context("cannot mark a vCPU thread"),
+    }
+}
+
+/// The same for the thread behind `pidfd`, which may end at any moment.
+pub(crate) fn mark_at(
+    map: &impl MapCore,
+    pidfd: BorrowedFd<'_>,
+    found: Found,
+    knobs: Knobs,
+) -> anyhow::Result<bool> {
+    // struct sv_knobs
+    let mut value = words(&[found.vm, found.vcpu, 0]);
+    value.extend(words(&worth(knobs)));
+    value.extend(words(&[0]));
+    value.extend(times(knobs));
+    match map.update(&pidfd.as_raw_fd().to_ne_bytes(), &value, MapFlags::ANY) {
+        Ok(()) => Ok(true),
+        // The kernel says ENOENT of a thread that has ended; ESRCH has no kind.
+        Err(error)
+            if error.kind() == libbpf_rs::ErrorKind::NotFound
+                || seat::policy_of(found.tid).is_none() =>
+        {
+            Ok(false)
+        }
+        Err(error) => Err(error).context("cannot mark a vCPU thread"),
+    }
+}
+
+fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+}
