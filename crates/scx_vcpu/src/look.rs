@@ -21,7 +21,6 @@ use crate::config::Worth;
 use crate::load::refuse;
 use crate::probe;
 use crate::roster::Knobs;
-use crate::run::ROUND;
 use crate::run::found_in;
 use crate::run::record::Recorder;
 use crate::seat::Found;
@@ -88,13 +87,7 @@ pub fn run(
     ready(vms.len(), found.len());
     let end = length.map(|length| Instant::now() + length);
     while !stop.load(Ordering::Relaxed) && end.is_none_or(|end| Instant::now() < end) {
-        match rings.poll(ROUND) {
-            Ok(()) => {}
-            Err(error) if error.kind() == libbpf_rs::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error).context("cannot read the kernel's events"),
-        }
-        rings.consume().context("cannot read the kernel's events")?;
-        recorder.flush()?;
+        recorder.hear(&rings)?;
     }
     let bss = skel.maps.bss_data.as_deref();
     let lost = bss.map_or(0, |bss| bss.nr_trace_lost);

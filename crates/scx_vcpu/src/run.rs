@@ -245,13 +245,7 @@ fn schedule(
     let mut balancer = Balancer::default();
     let mut ended = None;
     while !stop.load(Ordering::Relaxed) && end.is_none_or(|end| Instant::now() < end) {
-        match rings.poll(ROUND) {
-            Ok(()) => {}
-            Err(error) if error.kind() == libbpf_rs::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error).context("cannot read the kernel's events"),
-        }
-        rings.consume().context("cannot read the kernel's events")?;
-        recorder.flush()?;
+        recorder.hear(&rings)?;
         if let Some(error) = lock(&refused).take() {
             return Err(error);
         }

@@ -11,6 +11,7 @@ use std::fs;
 use common::Daemon;
 use common::Home;
 use common::program::Program;
+use common::program::one_request_after_another;
 use common::program::state;
 use common::until;
 use freezer::Freezer;
@@ -18,7 +19,6 @@ use freezer::Plan;
 use rustix::process::Signal;
 use units::CpuSet;
 use units::Ns;
-use vlab::load::pulse::PulseArgs;
 
 /// Never lets a task go to compare; SCHED_FIFO, so that more than a mask has to be
 /// given back.
@@ -33,17 +33,7 @@ mode = "fifo"
 #[test]
 #[ignore = "started by the tests"]
 fn io_program() {
-    let args = PulseArgs {
-        queue_depth: 1,
-        device_us: 100,
-        threads: 1,
-        cpu_us: 0,
-        arrivals: Vec::new(),
-        series_ms: None,
-        // Longer than any test here.
-        seconds: Some(120.0),
-    };
-    vlab::load::pulse::run(&args).unwrap();
+    one_request_after_another();
 }
 
 #[test]

@@ -16,6 +16,7 @@ use common::Daemon;
 use common::Home;
 use common::program::Program;
 use common::program::State;
+use common::program::one_request_after_another;
 use common::program::state;
 use common::until;
 use freezer::Freezer;
@@ -25,7 +26,6 @@ use rustix::process::Signal;
 use units::CpuSet;
 use units::Ns;
 use vlab::load::compute::ComputeArgs;
-use vlab::load::pulse::PulseArgs;
 
 const CPUS: u32 = 2;
 /// Longer than any test here.
@@ -47,16 +47,7 @@ fn compute_program() {
 #[test]
 #[ignore = "started by the tests"]
 fn io_program() {
-    let args = PulseArgs {
-        queue_depth: 1,
-        device_us: 100,
-        threads: 1,
-        cpu_us: 0,
-        arrivals: Vec::new(),
-        series_ms: None,
-        seconds: Some(SECONDS),
-    };
-    vlab::load::pulse::run(&args).unwrap();
+    one_request_after_another();
 }
 
 /// CPU time of a thread so far.

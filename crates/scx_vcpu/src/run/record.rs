@@ -9,7 +9,9 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use anyhow::Context;
+use libbpf_rs::RingBuffer;
 
+use super::ROUND;
 use super::lock;
 use crate::trace::MAGIC;
 
@@ -31,6 +33,22 @@ impl Recorder {
         {
             *failed = Some(error);
         }
+    }
+
+    /// Takes what the kernel's side says within a [`ROUND`]; all of the trace in it is in the
+    /// file then.
+    ///
+    /// # Errors
+    /// It cannot be read, or not be written.
+    pub(crate) fn hear(&self, rings: &RingBuffer<'_>) -> anyhow::Result<()> {
+        let cannot = "cannot read the kernel's events";
+        match rings.poll(ROUND) {
+            Ok(()) => {}
+            Err(error) if error.kind() == libbpf_rs::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error).context(cannot),
+        }
+        rings.consume().context(cannot)?;
+        self.flush()
     }
 
     /// All of it is in the file now.

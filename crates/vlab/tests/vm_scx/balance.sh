@@ -32,7 +32,10 @@ done
 start credit2
 vm --cpus 0-1 --ipi --work 100000 --for 303s
 until_ok there 6
-sleep 1
+listed() {
+	[ "$(scx_vcpu list --json | grep -o '"vcpu":' | wc -l)" = 6 ]
+}
+until_ok listed
 measure ipi
 scx_vcpu list | tail -n 1
 finish balance

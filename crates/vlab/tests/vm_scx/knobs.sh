@@ -36,8 +36,21 @@ charged() {
 printf '[[vm]]\nmatch = "401s"\nweight = 512\n' >/tmp/policy.toml
 start credit2 --config /tmp/policy.toml
 charged from
+# Not a wait: the window whose charges are compared.
 sleep 3
 charged to
+
+# Did all vCPUs of the VM with this in its command line run on the second pCPU last?
+on_second() {
+	for task in /proc/[0-9]*/task/[0-9]*; do
+		case $(cat "$task/comm" 2>/dev/null) in
+		vcpu-*) ;;
+		*) continue ;;
+		esac
+		grep -q "$1" "${task%/task/*}/cmdline" || continue
+		[ "$(cut -d ' ' -f 39 "$task/stat")" = 1 ] || return 1
+	done
+}
 
 # cgroups: 256 times 4, and the second pCPU alone.
 mkdir -p /sys/fs/cgroup
@@ -52,7 +65,7 @@ weighs() {
 until_ok weighs && echo "weighs 1024"
 measure credit2-cgroup
 echo 1 >/sys/fs/cgroup/web/cpuset.cpus
-sleep 1
+until_ok on_second 402s
 measure credit2-cpuset 1
 echo 0-1 >/sys/fs/cgroup/web/cpuset.cpus
 finish credit2
@@ -68,7 +81,7 @@ allowed() {
 vcpus_on 3
 start credit2
 change 401s --cpus 1
-sleep 1
+until_ok on_second 401s
 measure cpus 1
 echo "allowed $(allowed)"
 finish masks

@@ -8,6 +8,21 @@ use std::process::Stdio;
 
 use super::until;
 
+/// What such a program does if it lives on I/O: one request after another, each 100 us of a
+/// device and nothing else, for longer than any test.
+pub fn one_request_after_another() {
+    let args = vlab::load::pulse::PulseArgs {
+        queue_depth: 1,
+        device_us: 100,
+        threads: 1,
+        cpu_us: 0,
+        arrivals: Vec::new(),
+        series_ms: None,
+        seconds: Some(120.0),
+    };
+    vlab::load::pulse::run(&args).unwrap();
+}
+
 /// An ignored test of this program, run as a program of its own; ends with the test.
 pub struct Program(Child);
 
