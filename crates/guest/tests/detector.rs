@@ -16,7 +16,6 @@ mod subject;
 
 use std::io::Write;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
 use std::path::PathBuf;
 use std::process::Child;
 use std::process::Command;
@@ -156,26 +155,39 @@ fn root_each_way_of_waiting_for_a_disk_is_found() {
 }
 
 /// Counts completions of block requests by the CPU that handles them, as the kernel's
-/// own tracer sees them.
-struct Completions(PathBuf);
+/// own tracer sees them. Its files are mounted for this: on a machine without systemd
+/// nobody has.
+struct Completions {
+    mounted: tempfile::TempDir,
+    counting: PathBuf,
+}
 
 impl Completions {
     fn count() -> Self {
-        let name = format!("vmigrater-test-{}", std::process::id());
-        let counting = Self(Path::new("/sys/kernel/tracing/instances").join(name));
-        std::fs::create_dir(&counting.0).unwrap();
-        counting.switch("1");
-        counting
+        let mounted = tempfile::tempdir().unwrap();
+        let status = Command::new("mount")
+            .args(["-t", "tracefs", "nodev"])
+            .arg(mounted.path())
+            .status();
+        assert!(status.unwrap().success(), "no tracefs in this kernel");
+        let name = format!("instances/vmigrater-test-{}", std::process::id());
+        let counting = mounted.path().join(name);
+        // From here on it is unmounted, whatever happens.
+        let all = Self { mounted, counting };
+        std::fs::create_dir(&all.counting).unwrap();
+        all.switch("1");
+        all
     }
 
     fn switch(&self, on: &str) {
-        std::fs::write(self.0.join("events/block/block_rq_complete/enable"), on).unwrap();
+        let file = "events/block/block_rq_complete/enable";
+        std::fs::write(self.counting.join(file), on).unwrap();
     }
 
     /// So far, by CPU.
     fn by_cpu(&self) -> Vec<u64> {
         let of = |cpu| {
-            let file = self.0.join(format!("per_cpu/cpu{cpu}/stats"));
+            let file = self.counting.join(format!("per_cpu/cpu{cpu}/stats"));
             let stats = std::fs::read_to_string(file).unwrap();
             let number = |what: &str| -> u64 {
                 let line = stats.lines().find_map(|line| line.strip_prefix(what));
@@ -189,8 +201,13 @@ impl Completions {
 
 impl Drop for Completions {
     fn drop(&mut self) {
-        self.switch("0");
-        let _ = std::fs::remove_dir(&self.0);
+        // An instance ends with its directory.
+        let _ = std::fs::remove_dir(&self.counting);
+        // Lazily: what is still mounted would be emptied with the directory.
+        let _ = Command::new("umount")
+            .arg("-l")
+            .arg(self.mounted.path())
+            .status();
     }
 }
 
