@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Holding threads: adopting one, moving it, letting it go.
+//! Holding threads; `adopt` takes one, `moves` moves it, `release` lets it go.
 //!
 //! An [`Actor`] is shared by all mover threads. What a move touches is the
 //! thread's own [`Held`] and its own slot of the journal, by atomics only: a
@@ -8,6 +8,7 @@
 //! take a lock around a look into a table, levers and release one of the thread
 //! itself; no move takes either.
 
+mod adopt;
 mod errors;
 mod moves;
 mod release;
@@ -17,7 +18,6 @@ mod tests;
 use std::collections::HashMap;
 use std::collections::HashSet;
 use std::fs::File;
-use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -41,7 +41,6 @@ pub use self::errors::StartError;
 pub use self::moves::ForeignChange;
 pub use self::moves::MoveError;
 use super::balloon;
-use super::counters::Counter;
 use super::counters::Counters;
 use super::debt::Debt;
 use super::journal;
@@ -52,11 +51,8 @@ use super::journal::Slot;
 use super::lever::Probe;
 use super::restore;
 use super::restore::Summary;
-use super::sched;
-use super::task::Facts;
 use super::task::Roots;
 use super::task::TaskDir;
-use super::task::TaskError;
 
 /// What an actor needs to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -306,170 +302,12 @@ impl Actor {
         self.debts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes hold of a thread: reads its facts, refuses what must be left
-    /// alone, and writes the journal. Nothing is changed yet. A thread that is
-    /// held already gives the same hold.
-    pub fn adopt(&self, key: TaskKey) -> Result<Held, Refusal> {
-        let adopted = self.try_adopt(key);
-        self.counters.add(if adopted.is_ok() {
-            Counter::Adopted
-        } else {
-            Counter::Refused
-        });
-        adopted
-    }
-
-    fn try_adopt(&self, key: TaskKey) -> Result<Held, Refusal> {
-        if let Some(held) = self.held(key) {
-            return Ok(held);
-        }
-        let roots = &self.settings.roots;
-        let Candidate {
-            dir,
-            facts,
-            permitted,
-        } = self.examine(key)?;
-        let tid = key.tid;
-        let io = |source: io::Error| match source.raw_os_error() {
-            Some(libc::ESRCH) => Refusal::Vanished { key },
-            _ => Refusal::Io { tid, source },
-        };
-        let attr = sched::attr(tid).map_err(io)?;
-        let seen = sched::affinity(tid).map_err(io)?;
-        let slice = if attr.is_fair() { attr.runtime } else { 0 };
-        let original = Original {
-            key,
-            tgid: facts.tgid,
-            comm: facts.comm,
-            mask: facts.mask,
-            whole_cpuset: permitted.is_some_and(|set| set.and(&facts.mask) == set),
-            policy: attr.policy,
-            priority: attr.priority,
-            nice: if attr.is_fair() {
-                attr.nice
-            } else {
-                sched::nice(tid).map_err(io)?
-            },
-            reset_on_fork: attr.resets_on_fork(),
-            slice_ns: if slice == self.probe.default_slice.0 {
-                0
-            } else {
-                slice
-            },
-            adopted_ticks: now_ticks(),
-        };
-        let alive = dir.file("comm").map_err(|error| refusal(key, error))?;
-        let last_tid = roots.last_tid();
-        let slot = match self.journal.insert(&original) {
-            Some(slot) => slot,
-            None => {
-                // Ended holds that wait for a look at their children may be all
-                // that fills it.
-                self.sweep_inherited();
-                let full = Refusal::JournalFull {
-                    tid,
-                    capacity: self.journal.capacity(),
-                };
-                self.journal.insert(&original).ok_or(full)?
-            }
-        };
-        let inner = Inner {
-            original,
-            seen,
-            permitted,
-            alive,
-            last_tid,
-            slot,
-            leave_as: OnceLock::new(),
-            slow: Mutex::default(),
-            swept: AtomicBool::new(false),
-            buried: Mutex::default(),
-        };
-        if !inner.is_alive() {
-            inner.slot.erase();
-            return Err(Refusal::Vanished { key });
-        }
-        let mut registry = self.lock();
-        registry.tidy();
-        match registry.live.get(&key) {
-            // Somebody was quicker.
-            Some(other) => {
-                inner.slot.erase();
-                Ok(Held(Arc::clone(other)))
-            }
-            None => {
-                let inner = Arc::new(inner);
-                registry.live.insert(key, Arc::clone(&inner));
-                Ok(Held(inner))
-            }
-        }
-    }
-
     /// The hold on this thread, if there is one.
     #[must_use]
     pub fn held(&self, key: TaskKey) -> Option<Held> {
         let mut registry = self.lock();
         registry.tidy();
         registry.live.get(&key).cloned().map(Held)
-    }
-
-    /// What `/proc` says about a thread.
-    pub fn facts(&self, key: TaskKey) -> Result<Facts, Refusal> {
-        let (_, facts) = self
-            .settings
-            .roots
-            .facts(key)
-            .map_err(|error| refusal(key, error))?;
-        Ok(facts)
-    }
-
-    /// Would [`Actor::adopt`] take this thread? Returns where it might be
-    /// moved. For dry runs.
-    pub fn check(&self, key: TaskKey) -> Result<CpuSet, Refusal> {
-        self.examine(key).map(|candidate| candidate.usable())
-    }
-
-    /// Is this a thread that may be touched?
-    fn examine(&self, key: TaskKey) -> Result<Candidate, Refusal> {
-        let roots = &self.settings.roots;
-        let (dir, facts) = roots.facts(key).map_err(|error| refusal(key, error))?;
-        let tid = key.tid;
-        let comm = facts.comm.clone();
-        let settings = &self.settings;
-        if facts.is_kernel_thread() {
-            return Err(Refusal::KernelThread { tid, comm });
-        }
-        if self.own.contains(&facts.tgid) {
-            return Err(Refusal::Own { tid });
-        }
-        if settings.excluded_tgids.contains(&facts.tgid)
-            || settings
-                .excluded_comms
-                .iter()
-                .any(|prefix| comm.starts_with(prefix))
-        {
-            return Err(Refusal::Excluded { tid, comm });
-        }
-        if facts.is_immovable() {
-            return Err(Refusal::Immovable { tid, comm });
-        }
-        if facts.policy == sched::SCHED_DEADLINE {
-            return Err(Refusal::Deadline { tid, comm });
-        }
-        let permitted = roots.permitted(&dir);
-        let candidate = Candidate {
-            dir,
-            facts,
-            permitted,
-        };
-        match candidate.usable() {
-            cpus if cpus.len() < 2 => Err(Refusal::Pinned {
-                tid,
-                comm,
-                cpus: Box::new(cpus),
-            }),
-            _ => Ok(candidate),
-        }
     }
 
     /// Where the thread may be moved now: its owner's mask within its cpuset,
@@ -489,34 +327,4 @@ impl Drop for Actor {
     fn drop(&mut self) {
         self.release_all();
     }
-}
-
-/// A thread that may be adopted.
-struct Candidate {
-    dir: TaskDir,
-    facts: Facts,
-    permitted: Option<CpuSet>,
-}
-
-impl Candidate {
-    fn usable(&self) -> CpuSet {
-        self.permitted
-            .map_or(self.facts.mask, |permitted| permitted.and(&self.facts.mask))
-    }
-}
-
-fn refusal(key: TaskKey, error: TaskError) -> Refusal {
-    match error {
-        TaskError::Gone { .. } => Refusal::Vanished { key },
-        other => Refusal::Task(other),
-    }
-}
-
-/// Clock ticks since boot, as field 22 of `/proc/<tid>/stat` counts them:
-/// `USER_HZ` is 100 on every architecture that has KVM.
-fn now_ticks() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
-    let rest = u64::try_from(now.tv_nsec).unwrap_or(0);
-    seconds * 100 + rest / 10_000_000
 }

@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Real threads and processes as subjects. They need root, as the daemon does.
 
+use std::io;
 use std::process::Command;
 use std::sync::atomic::AtomicU64;
 
+use super::super::counters::Counter;
 use super::super::lever::LeverError;
+use super::super::sched;
 use super::super::sched::Attr;
 use super::super::testing::Sleeper;
 use super::super::testing::Stage;
 use super::super::testing::Subject;
 use super::super::testing::cpus;
 use super::super::testing::wait_for;
+use super::adopt::now_ticks;
 use super::*;
 
 fn fifo(priority: u32) -> Attr {
