@@ -7,6 +7,7 @@
 //! * [`device`]: disks and whatever else completes requests.
 //! * [`program`]: what tasks do.
 //! * [`engine`]: the loop that connects them.
+//! * [`record`]: what vCPUs and tasks did, instant by instant.
 //! * [`queue`], [`event`], [`random`]: time, order and chance.
 //!
 //! # Rules
@@ -27,3 +28,4 @@ pub mod machine;
 pub mod program;
 pub mod queue;
 pub mod random;
+pub mod record;

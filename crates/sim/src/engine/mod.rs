@@ -38,6 +38,8 @@ use crate::queue::Agenda;
 use crate::queue::QueueKind;
 use crate::random::Random;
 use crate::random::Stream;
+use crate::record::Recording;
+use crate::record::VcpuLog;
 
 /// A device and what belongs to it.
 #[derive(Debug)]
@@ -228,6 +230,29 @@ impl Sim {
         }
     }
 
+    /// Keeps, from now until `until`, what the vCPUs of a VM and its tasks of a group
+    /// do. The books have to be settled: call it where a window is opened.
+    pub fn record(&mut self, vm: VmId, group: u32, until: Time) {
+        let count = self.machine.vms[vm.index()].vcpus.len();
+        self.machine.log = Some(VcpuLog {
+            vm,
+            until,
+            vcpus: vec![Vec::new(); count],
+        });
+        self.guests[vm.index()].record(group, until);
+    }
+
+    /// What was kept up to the last [`Sim::run_until`]; nothing is any more.
+    pub fn recorded(&mut self) -> Option<Recording> {
+        let log = self.machine.log.take()?;
+        let tasks = self.guests[log.vm.index()].log.take()?;
+        Some(Recording {
+            vcpus: log.vcpus,
+            tasks: tasks.tasks,
+            moves: tasks.moves,
+        })
+    }
+
     /// Are all books in balance?
     ///
     /// # Errors
@@ -235,7 +260,7 @@ impl Sim {
     pub fn check(&self) -> Result<(), String> {
         self.machine.check(self.now())?;
         for guest in &self.guests {
-            guest.check()?;
+            guest.check(self.now())?;
         }
         Ok(())
     }

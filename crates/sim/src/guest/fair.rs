@@ -169,6 +169,7 @@ impl Guest {
 
     /// Books a task's time in its present state up to `now`.
     pub(crate) fn settle(&mut self, task: TaskId, now: Time) {
+        self.book(task, now);
         let t = &self.tasks[task.index()];
         let cpu = &self.cpus[t.vcpu.index()];
         let length = now.since(t.since);

@@ -19,6 +19,9 @@ impl Guest {
             self.cpus[cpu].pending.push_back(irq);
         }
         if !self.cpus[cpu].on {
+            if let Irq::Complete { task, request } = irq {
+                self.completion_waits(task, request, vcpu, world.agenda.now());
+            }
             let called = &mut self.cpus[cpu].called;
             *called = called.or(Some(world.agenda.now()));
             return true;
@@ -40,6 +43,7 @@ impl Guest {
             self.cpus[cpu].overhead += cost;
             match irq {
                 Irq::Complete { task, request } => {
+                    self.completion_handled(task, request, now);
                     let t = &mut self.tasks[task.index()];
                     let Some(place) = t.in_flight.iter().position(|(n, _)| *n == request) else {
                         debug_assert!(false, "request {request} completes twice");

@@ -12,9 +12,10 @@
 //! `settings` what a kernel is like; `task`, `cpu` the state; `run` a vCPU's flow
 //! from step to step; `fair`, `eevdf` who runs next; `wake` where a woken task goes, and
 //! balancing; `interrupt` what arrives from outside; `sync` barriers and locks;
-//! `migrater` the daemon; `balloon` xBalloon.
+//! `book` where the time of tasks goes; `migrater` the daemon; `balloon` xBalloon.
 
 mod balloon;
+mod book;
 mod cpu;
 mod eevdf;
 mod fair;
@@ -54,6 +55,7 @@ use crate::program::Request;
 use crate::queue::Agenda;
 use crate::random::Random;
 use crate::random::Stream;
+use crate::record::TaskLog;
 pub(crate) use cpu::Cpu;
 pub(crate) use cpu::Irq;
 use sync::Syncs;
@@ -120,6 +122,9 @@ pub struct Guest {
     pub(crate) in_flight: u64,
     pub(crate) migrater: Option<Migrater>,
     pub(crate) balloons: Option<balloon::Balloons>,
+    /// When the window was opened.
+    opened: Time,
+    pub(crate) log: Option<TaskLog>,
     seed: u64,
 }
 
@@ -138,6 +143,8 @@ impl Guest {
             in_flight: 0,
             migrater: None,
             balloons: None,
+            opened: Time::ZERO,
+            log: None,
             seed,
         }
     }
@@ -162,6 +169,9 @@ impl Guest {
             queued: Ns::ZERO,
             inactive: Ns::ZERO,
             away_seen: Ns::ZERO,
+            spent: [Ns::ZERO; 7],
+            booked: Time::ZERO,
+            arrived: Vec::new(),
             switches: 0,
             moved: 0,
             program: new.program,
@@ -227,6 +237,7 @@ impl Guest {
             migrater.counts = DaemonCounts::default();
         }
         self.open_balloon_window(now);
+        self.opened = now;
         for task in 0..self.tasks.len() {
             self.settle(TaskId(task as u32), now);
             let task = &mut self.tasks[task];
@@ -236,6 +247,7 @@ impl Guest {
             task.blocked_io = Ns::ZERO;
             task.queued = Ns::ZERO;
             task.inactive = Ns::ZERO;
+            task.spent = [Ns::ZERO; 7];
             task.switches = 0;
             task.moved = 0;
         }
@@ -255,7 +267,8 @@ impl Guest {
     ///
     /// # Errors
     /// A text that says what is wrong: a bug of the simulator.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self, now: Time) -> Result<(), String> {
+        self.check_books(now)?;
         let mut places = vec![0u32; self.tasks.len()];
         for (n, cpu) in self.cpus.iter().enumerate() {
             let load = cpu.queue.len() + usize::from(cpu.current.is_some());

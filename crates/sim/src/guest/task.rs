@@ -10,6 +10,8 @@ use units::VcpuId;
 use crate::program::Done;
 use crate::program::Program;
 use crate::random::Random;
+#[cfg(doc)]
+use crate::record::Does;
 
 /// How a task is scheduled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +82,12 @@ pub struct Task {
     pub inactive: Ns,
     /// The time that its vCPU has been away, as of when it was settled last.
     pub(crate) away_seen: Ns,
+    /// Where its time went, in the order of [`Does::ALL`]; together all of it.
+    pub spent: [Ns; 7],
+    /// Booked there up to here.
+    pub(crate) booked: Time,
+    /// Its requests that are done, with the vCPU that is off and has to be told.
+    pub(crate) arrived: Vec<(u64, VcpuId)>,
     /// Times it was put on a CPU.
     pub switches: u64,
     /// Times it ran on another vCPU than before.

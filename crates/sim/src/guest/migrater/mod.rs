@@ -133,6 +133,7 @@ struct Order {
     decided: Time,
     task: TaskId,
     to: VcpuId,
+    why: Why,
 }
 
 /// What a daemon interrupt is for: the kinds share one event.

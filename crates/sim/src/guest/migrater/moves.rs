@@ -34,6 +34,10 @@ impl Guest {
                 continue;
             }
             let moved = self.move_task(order.task, order.to, cpu, world);
+            if moved {
+                let times = (order.decided, now);
+                self.log_move(order.task, order.to, order.why, times);
+            }
             let Some(migrater) = &mut self.migrater else {
                 return;
             };

@@ -262,6 +262,7 @@ impl Guest {
             decided: now,
             task,
             to: m.to,
+            why: m.why,
         };
         monitor.orders.push(order);
         if matches!(m.why, Why::Push | Why::SoonActive) {
