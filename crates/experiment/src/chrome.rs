@@ -5,7 +5,7 @@
 //! | in the trace | is |
 //! |---|---|
 //! | process | one arm under one load at one number of VMs |
-//! | thread `vCPU N` | slices `on` and `off`, from the host's log |
+//! | thread `vCPU N` | slices `on` and `off`, from the host's log; `halted` where that is known |
 //! | thread `NAME TID` | what an I/O thread does; `vcpu` is an argument of each slice |
 //! | instant | a decision to move that thread, with its reason |
 //! | counter `I/O wake-ups`, series `per s` | waits for I/O that ended, in bins of 2 ms |
@@ -23,6 +23,7 @@ use crate::result::RunResult;
 use crate::result::TaskState;
 use crate::result::TaskTrack;
 use crate::result::Timeline;
+use crate::result::VcpuTrack;
 
 #[cfg(test)]
 mod tests;
@@ -119,10 +120,10 @@ impl Tracks<'_> {
         for (index, track) in (1..).zip(&self.timeline.vcpus) {
             self.name(&mut events, index, &format!("vCPU {}", track.id));
             let mut at = Ns::ZERO;
-            let end = (self.timeline.length, self.timeline.length);
-            for (from, to) in track.gaps.iter().copied().chain([end]) {
+            let end = (self.timeline.length, self.timeline.length, "off");
+            for (from, to, word) in absences(track).into_iter().chain([end]) {
                 self.slice(&mut events, index, "on", (at, from), Value::Null);
-                self.slice(&mut events, index, "off", (from, to), Value::Null);
+                self.slice(&mut events, index, word, (from, to), Value::Null);
                 at = to;
             }
         }
@@ -221,14 +222,21 @@ impl Tracks<'_> {
         let vcpus = &self.timeline.vcpus;
         let mut changes: Vec<Ns> = vcpus
             .iter()
-            .flat_map(|track| track.gaps.iter().flat_map(|(from, to)| [*from, *to]))
+            .flat_map(|track| {
+                absences(track)
+                    .into_iter()
+                    .flat_map(|(from, to, _)| [from, to])
+            })
             .chain([Ns::ZERO])
             .collect();
         changes.sort_unstable();
         changes.dedup();
         let off = |at: Ns| {
             let is_off = |track: &&crate::result::VcpuTrack| {
-                track.gaps.iter().any(|(from, to)| *from <= at && at < *to)
+                let absences = track.gaps.iter().chain(&track.halts);
+                absences
+                    .into_iter()
+                    .any(|(from, to)| *from <= at && at < *to)
             };
             vcpus.iter().filter(is_off).count()
         };
@@ -240,6 +248,18 @@ impl Tracks<'_> {
             })
             .collect()
     }
+}
+
+/// When a vCPU was not on, and why, in order.
+fn absences(track: &VcpuTrack) -> Vec<(Ns, Ns, &'static str)> {
+    let with = |list: &[(Ns, Ns)], word| {
+        let list = list.iter().map(move |(from, to)| (*from, *to, word));
+        list.collect::<Vec<_>>()
+    };
+    let mut all = with(&track.gaps, "off");
+    all.extend(with(&track.halts, "halted"));
+    all.sort_unstable();
+    all
 }
 
 /// When a thread's waits for I/O end.

@@ -12,6 +12,7 @@ use comfy_table::CellAlignment;
 use crate::analysis::gains;
 use crate::analysis::ops;
 use crate::analysis::phases_of;
+use crate::report::books;
 use crate::report::new_table;
 use crate::report::ratio as show;
 use crate::report::spread;
@@ -53,6 +54,8 @@ pub struct Row {
     pub gains: Option<Ratio>,
     /// Compute, second over first.
     pub compute: Option<Ratio>,
+    /// The host's books of both, if both kept them.
+    books: Option<[books::Row; 2]>,
 }
 
 /// Two results.
@@ -80,6 +83,9 @@ pub fn compare(a: &RunResult, b: &RunResult) -> Comparison {
                 rates: independent_ratio(&rates_a, &rates_b),
                 gains: independent_ratio(&gain(a), &gain(b)),
                 compute: independent_ratio(&work(a, &key), &work(b, &key)),
+                books: books::Row::of(&phases(a, &key))
+                    .zip(books::Row::of(&phases(b, &key)))
+                    .map(|(a, b)| [a, b]),
                 key,
             }
         })
@@ -257,5 +263,58 @@ pub fn text(comparison: &Comparison, names: [&str; 2]) -> String {
     out.push('\n');
     out.push_str(LEGEND);
     out.push('\n');
+    books_text(&mut out, comparison);
     out
+}
+
+/// What the columns of the books mean.
+const LEGEND_OF_BOOKS: &str = "\
+CPU        of the pCPUs' time, the VM under test; ready: of the time of its vCPUs
+fairness   Jain's index of CPU time over weight, over the VMs
+           the other columns are explained in `vlab report`";
+
+/// Appends the host's books of rows where both sides kept them: A / B.
+fn books_text(out: &mut String, comparison: &Comparison) {
+    let mut table = new_table();
+    table.set_header([
+        "load",
+        "N",
+        "arm",
+        "CPU",
+        "ready",
+        "inactive",
+        "task moves/s",
+        "switches/s",
+        "fairness",
+    ]);
+    for row in &comparison.rows {
+        let Some([a, b]) = &row.books else { continue };
+        let both = |of: &dyn Fn(&books::Row) -> String| format!("{} / {}", of(a), of(b));
+        let percent = |share: f64| format!("{:.1} %", share * 100.0);
+        table.add_row([
+            row.key.load.clone(),
+            row.key.vms_per_pcpu.to_string(),
+            row.key.arm.clone(),
+            both(&|r| r.shares.first().map_or("-".into(), |s| format!("{s:.3}"))),
+            both(&|r| percent(r.parts[1])),
+            both(&|r| percent(r.inactivity)),
+            both(&|r| format!("{:.0}", r.task_moves_per_s)),
+            both(&|r| format!("{:.0}", r.switches_per_s)),
+            both(&|r| r.fairness.map_or("-".into(), |j| format!("{j:.3}"))),
+        ]);
+    }
+    if table.row_count() == 0 {
+        return;
+    }
+    for column in table
+        .column_iter_mut()
+        .filter(|c| c.index != 0 && c.index != 2)
+    {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    out.push_str("\nThe host's books, A / B (medians of the rounds)\n");
+    out.push_str(&table.trim_fmt());
+    out.push('\n');
+    out.push_str(LEGEND_OF_BOOKS);
+    out.push('\n');
 }

@@ -273,6 +273,7 @@ mod tests {
                 machine: crate::result::Machine::default(),
                 io_time: None,
                 timeline: None,
+                books: None,
             }
         };
         let result = RunResult {

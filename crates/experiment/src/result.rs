@@ -3,8 +3,12 @@
 //!
 //! Facts only. Ratios, intervals and verdicts are derived by [`crate::analysis`]
 //! whenever they are shown, so that an old result profits from better
-//! statistics and no two numbers in one file can contradict each other.
+//! statistics and no two numbers in one file can contradict each other. What other
+//! programs may want (P, CPU shares, fairness) is derived once more where the file is
+//! written, and ignored where it is read.
 
+mod books;
+mod derived;
 mod recorded;
 
 use std::collections::BTreeMap;
@@ -18,6 +22,9 @@ use units::Ns;
 
 use crate::scenario::Scenario;
 
+pub use books::Books;
+pub use books::VcpuBooks;
+pub use books::VmBooks;
 pub use recorded::IoTime;
 pub use recorded::MoveMark;
 pub use recorded::ParseSpellError;
@@ -56,7 +63,7 @@ pub const BASELINES: [&str; 4] = [SOLO, SOLO_FIFO, ALONE, COMPUTE_ONLY];
 pub struct RunResult {
     /// [`FORMAT`] of the program that wrote it.
     pub format: u32,
-    /// What ran it: `freezer`.
+    /// What ran it: `freezer`, `kvm`, `sim`.
     pub backend: String,
     /// What was asked, after command-line overrides.
     pub scenario: Scenario,
@@ -155,6 +162,9 @@ pub struct Phase {
     /// A part of the window in detail, if that was recorded.
     #[serde(default)]
     pub timeline: Option<Timeline>,
+    /// Where the time of all vCPUs went, if somebody knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub books: Option<Books>,
 }
 
 // A reference: serde asks for one.
@@ -351,12 +361,13 @@ impl RunResult {
         serde_json::from_str(text).map_err(shape)
     }
 
-    /// As JSON, indented, with a final newline.
+    /// As JSON, indented, with a final newline, and with figures that follow from the facts
+    /// in `derived`, which no reader of ours looks at.
     ///
     /// # Errors
     /// Never for a value that this crate made: all keys are strings.
     pub fn to_json(&self) -> serde_json::Result<String> {
-        Ok(serde_json::to_string_pretty(self)? + "\n")
+        Ok(serde_json::to_string_pretty(&derived::Written::new(self))? + "\n")
     }
 
     /// Writes it as a whole or not at all: a full disk must not leave half a

@@ -37,7 +37,7 @@ pub fn run(args: &TraceArgs) -> anyhow::Result<String> {
     args.part.of_result(&mut result)?;
     let Some(trace) = experiment::chrome::trace(&result) else {
         anyhow::bail!(
-            "{}: no timeline was recorded; measure again with `vlab run --timeline 250ms`",
+            "{}: no timeline was recorded; measure or simulate again with `--timeline 250ms`",
             args.file.display()
         );
     };

@@ -90,6 +90,7 @@ pub(crate) fn fixture() -> RunResult {
         },
         io_time: (load == "pulse" && ops > 0.0).then(|| time_of(arm)),
         timeline: (load == "pulse" && arm == "ours" && round == 0).then(timeline),
+        books: None,
     };
     RunResult {
         format: FORMAT,
@@ -151,10 +152,12 @@ fn timeline() -> Timeline {
             VcpuTrack {
                 id: 0,
                 gaps: vec![(ms(8), ms(14))],
+                halts: Vec::new(),
             },
             VcpuTrack {
                 id: 1,
                 gaps: vec![(ms(0), ms(3)), (ms(15), ms(20))],
+                halts: Vec::new(),
             },
         ],
         tasks: vec![TaskTrack {

@@ -111,3 +111,29 @@ fn without_a_timeline_there_is_no_trace() {
     result.phases.iter_mut().for_each(|p| p.timeline = None);
     assert!(trace(&result).is_none());
 }
+
+/// A vCPU that sleeps is neither on nor has it been taken away.
+#[test]
+fn a_halted_vcpu_is_not_on_and_not_off() {
+    let mut result = fixture();
+    let mut timelines = result.phases.iter_mut().filter_map(|p| p.timeline.as_mut());
+    let timeline = timelines.next().unwrap();
+    timeline.vcpus[1].halts = vec![(Ns::from_ms(4), Ns::from_ms(6))];
+    let events = trace(&result).unwrap().events;
+    let slices = events.iter().filter(|e| e.ph == "X" && e.tid == 2);
+    let names: Vec<(&str, f64)> = slices.map(|e| (e.name.as_str(), e.ts)).collect();
+    let want = [
+        ("off", 0.0),
+        ("on", 3000.0),
+        ("halted", 4000.0),
+        ("on", 6000.0),
+        ("off", 15000.0),
+    ];
+    assert_eq!(names, want);
+    let counter = events.iter().filter(|e| e.ph == "C" && e.name == "vCPUs");
+    let at_4 = counter.clone().find(|e| e.ts == 4000.0).unwrap();
+    assert_eq!(at_4.args["on"], 1);
+    let page = crate::report::html::page(&result).unwrap();
+    assert_eq!(page.matches(r#"<path class="halted""#).count(), 1);
+    assert!(page.contains("where it is halted"));
+}

@@ -3,6 +3,7 @@
 
 pub mod html;
 
+pub(crate) mod books;
 mod hosts;
 mod short;
 mod steps;
@@ -67,6 +68,7 @@ pub fn text(result: &RunResult) -> String {
     head(&mut out, result);
     for (table, load) in analysis.loads.iter().zip(&result.scenario.loads) {
         load_table(&mut out, table, &load.kind, result);
+        books::books(&mut out, result, &load.name);
         hosts::hosts(&mut out, result, &load.name);
         steps::steps(&mut out, result, &load.name);
     }
@@ -101,13 +103,16 @@ fn head(out: &mut String, result: &RunResult) {
             result.backend,
         ),
     );
-    line(
-        out,
-        &format!(
-            "{}; Linux {} ({}), {} x {}, load average {:.2} before the start",
-            e.date, e.kernel, e.preemption, e.cpus, e.cpu_model, e.load_average
-        ),
-    );
+    // Nothing of a machine is in a simulated result.
+    if e.cpus > 0 {
+        line(
+            out,
+            &format!(
+                "{}; Linux {} ({}), {} x {}, load average {:.2} before the start",
+                e.date, e.kernel, e.preemption, e.cpus, e.cpu_model, e.load_average
+            ),
+        );
+    }
     if let Some(disk) = &e.disk {
         line(
             out,
@@ -443,6 +448,7 @@ fn legend(out: &mut String, result: &RunResult, analysis: &Analysis) {
     if loads().any(|row| row.daemon_cpu.is_some()) {
         line(out, LEGEND_OF_DAEMON);
     }
+    books::legend(out, result);
     if analysis.vanilla.is_none() {
         line(out, "No arm of kind \"vanilla\": nothing to compare with.");
     }

@@ -167,6 +167,10 @@ pub struct VcpuTrack {
     pub id: u32,
     /// From and to, in order, clipped to the timeline.
     pub gaps: Vec<(Ns, Ns)>,
+    /// When it was halted, having nothing to run: not on, and not taken away either.
+    /// Likewise. Empty where nobody knows; no gap overlaps one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub halts: Vec<(Ns, Ns)>,
 }
 
 /// What one I/O thread did.

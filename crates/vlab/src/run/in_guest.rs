@@ -192,6 +192,7 @@ impl InGuest {
             machine: Machine::default(),
             io_time: None,
             timeline: None,
+            books: None,
         };
         Ok((phase, window, recording))
     }

@@ -138,7 +138,8 @@ pub struct RunArgs {
 /// The longest timeline: a result file stays readable, and so does the picture.
 const LONGEST_TIMELINE: Ns = Ns::from_secs(5);
 
-fn timeline(text: &str) -> Result<Ns, String> {
+/// A length of it, as it is typed.
+pub(crate) fn timeline(text: &str) -> Result<Ns, String> {
     humantime::parse_duration(text)
         .ok()
         .map(Ns::from)

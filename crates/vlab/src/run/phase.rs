@@ -227,6 +227,7 @@ impl Bench<'_> {
             machine,
             io_time,
             timeline,
+            books: None,
         })
     }
 

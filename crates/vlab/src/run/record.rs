@@ -176,6 +176,7 @@ impl Recording {
                             .map(|(from, to)| (clip(*from), clip(*to)))
                             .filter(|(from, to)| from < to)
                             .collect(),
+                        halts: Vec::new(),
                     })
                     .collect(),
                 tasks: self

@@ -2,7 +2,7 @@
 //! `vlab sim`: the same scenario file, simulated; the same result file.
 //!
 //! `build` makes a simulation of a step of the scenario, `phase` runs it and
-//! fills a phase of the result, `platform` holds the constants, `profile` the
+//! fills a phase of the result, `recorded` puts what it counted into the words of one, `platform` holds the constants, `profile` the
 //! applications, `sweep` simulates in
 //! pieces, `beside` puts measured figures beside simulated ones.
 
@@ -11,6 +11,7 @@ mod build;
 mod phase;
 mod platform;
 pub(crate) mod profile;
+mod recorded;
 pub mod sweep;
 
 use std::path::PathBuf;
@@ -22,6 +23,7 @@ use experiment::result::FORMAT;
 use experiment::result::RunResult;
 use experiment::scenario::Scenario;
 use rayon::prelude::*;
+use units::Ns;
 
 use crate::run::schedule;
 
@@ -39,6 +41,10 @@ pub struct SimArgs {
     /// Simulate each arm so often, instead of what the scenario says.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: Option<u32>,
+    /// So much of each arm's first round is kept in the file in detail, for the timeline
+    /// of `vlab report --html` and for `vlab trace`; 0s for none.
+    #[arg(long, value_name = "DURATION", default_value = "250ms", value_parser = crate::run::timeline)]
+    pub timeline: Ns,
 }
 
 /// Simulates it and returns the report's text.
@@ -52,7 +58,9 @@ pub fn run(args: &SimArgs) -> anyhow::Result<String> {
         scenario.measure.rounds = rounds;
     }
     let began = Instant::now();
-    let (result, events) = simulate(&scenario)?;
+    // What nobody keeps need not be recorded.
+    let timeline = args.json.as_ref().map_or(Ns::ZERO, |_| args.timeline);
+    let (result, events) = simulate_with(&scenario, timeline)?;
     if let Some(json) = &args.json {
         result.save(json)?;
     }
@@ -69,11 +77,19 @@ pub fn run(args: &SimArgs) -> anyhow::Result<String> {
 /// # Errors
 /// The scenario asks for what the simulator does not have.
 pub fn simulate(scenario: &Scenario) -> anyhow::Result<(RunResult, u64)> {
+    simulate_with(scenario, Ns::ZERO)
+}
+
+/// The same, with a timeline of so much of each arm's first round.
+///
+/// # Errors
+/// As [`simulate`].
+pub fn simulate_with(scenario: &Scenario, timeline: Ns) -> anyhow::Result<(RunResult, u64)> {
     let steps = schedule::steps(scenario);
     // In any order, on all cores: each step has its own seed and its own machine.
     let outcomes: Vec<phase::Outcome> = steps
         .par_iter()
-        .map(|step| phase::simulate(scenario, step))
+        .map(|step| phase::simulate(scenario, step, timeline))
         .collect::<anyhow::Result<_>>()?;
     let events = outcomes.iter().map(|outcome| outcome.events).sum();
     let result = RunResult {

@@ -14,11 +14,13 @@ use experiment::scenario::Scenario;
 use sim::engine::Sim;
 use sim::guest::Task;
 use sim::ids::VmId;
+use sim::machine::State;
 use sim::program::Latencies;
 use units::Ns;
 use units::Time;
 
 use super::build;
+use super::recorded;
 use crate::run::schedule::Step;
 
 /// A warm-up has at least so many periods, as in a measurement.
@@ -32,8 +34,12 @@ pub(super) struct Outcome {
     pub(super) events: u64,
 }
 
-/// Simulates one step.
-pub(super) fn simulate(scenario: &Scenario, step: &Step<'_>) -> anyhow::Result<Outcome> {
+/// Simulates one step. Of an arm's first round so much is kept in detail.
+pub(super) fn simulate(
+    scenario: &Scenario,
+    step: &Step<'_>,
+    timeline: Ns,
+) -> anyhow::Result<Outcome> {
     let seed = scenario.sim.as_ref().map_or(1, |sim| sim.seed) + u64::from(step.round);
     let mut sim = build::simulation(scenario, step, seed)?;
     let periods = scenario.sharing.slice * u64::from(step.vms_per_pcpu) * WARMUP_PERIODS;
@@ -51,24 +57,29 @@ pub(super) fn simulate(scenario: &Scenario, step: &Step<'_>) -> anyhow::Result<O
     sim.run_until(from);
     let window = scenario.measure.window;
     sim.open_window();
-    let ran = ran(&sim);
+    let detail = timeline.min(window);
+    let is_kept = step.arm.is_some() && step.round == 0 && detail > Ns::ZERO;
+    if is_kept {
+        sim.record(VmId(0), build::IO, from + detail);
+    }
+    let books = recorded::books(&sim);
     let mut any_on = 0u64;
-    // The share of time in which any vCPU is on, from samples between the events.
+    // The share of time in which any vCPU could serve I/O, from samples between the
+    // events: one that sleeps has not been taken away.
     let grains = (window.0 / 50_000).max(1);
     for n in 1..=grains {
         sim.run_until_quietly(from + window.scaled(n, grains));
-        any_on += u64::from(sim.any_on(VmId(0)));
+        any_on += u64::from(has_vcpu(&sim));
     }
     sim.run_until(from + window);
     let union_share = any_on as f64 / grains as f64;
     let share = |time: Ns| time.0 as f64 / window.0.max(1) as f64;
-    let after = self::ran(&sim);
-    let on_share: Vec<f64> = after
-        .iter()
-        .zip(&ran)
-        .map(|((after, _), (before, _))| share(*after - *before))
-        .collect();
-    let slices = after.iter().zip(&ran).map(|(a, b)| a.1 - b.1).sum();
+    let recording = sim.recorded();
+    let books = recorded::between(&books, recorded::books(&sim));
+    let tested = books.vms.first().map_or(&[][..], |vm| &vm.vcpus);
+    let on_share = tested.iter().map(|vcpu| share(window - vcpu.ready));
+    let on_share: Vec<f64> = on_share.collect();
+    let slices = tested.iter().map(|vcpu| vcpu.preempted).sum();
     let io = step
         .load
         .filter(|load| load.kind != LoadKind::Idle)
@@ -102,20 +113,19 @@ pub(super) fn simulate(scenario: &Scenario, step: &Step<'_>) -> anyhow::Result<O
             // Nothing in a simulated machine can die, be stolen from or be late.
             liveness: Vec::new(),
             machine: Machine::default(),
-            io_time: None,
-            timeline: None,
+            io_time: recorded::io_time(&sim),
+            timeline: recording.map(|recording| recorded::timeline(&sim, &recording, from, detail)),
+            books: Some(books),
         },
     })
 }
 
-/// Running time and turns of the vCPUs of the VM under test.
-fn ran(sim: &Sim) -> Vec<(Ns, u64)> {
+/// Is any vCPU of the VM under test on, or would be if it had something to do?
+fn has_vcpu(sim: &Sim) -> bool {
     let machine = sim.machine();
     let range = machine.vms[0].vcpus.clone();
-    machine.vcpus[range.start as usize..range.end as usize]
-        .iter()
-        .map(|vcpu| (vcpu.ran, vcpu.preempted))
-        .collect()
+    let mut vcpus = machine.vcpus[range.start as usize..range.end as usize].iter();
+    vcpus.any(|vcpu| vcpu.state != State::Queued)
 }
 
 fn tasks(sim: &Sim) -> impl Iterator<Item = &Task> {
@@ -181,6 +191,7 @@ fn daemon(sim: &Sim, window: Ns) -> Option<Daemon> {
         ("pull".to_owned(), counts.pull),
         ("push".to_owned(), counts.push),
         ("soon-active".to_owned(), counts.soon_active),
+        ("spread".to_owned(), counts.spread),
     ]);
     let inactive = tasks(sim)
         .filter(|task| task.group == build::IO)

@@ -26,6 +26,7 @@ use indicatif::ProgressStyle;
 use rayon::prelude::*;
 use serde::Deserialize;
 use serde::Serialize;
+use units::Ns;
 
 use super::phase;
 use crate::run::Interrupted;
@@ -190,7 +191,7 @@ pub fn sweep(args: &SweepArgs) -> anyhow::Result<String> {
         if interrupt.is_set() {
             return Err(Interrupted.into());
         }
-        let outcome = phase::simulate(&scenario, &steps[n])?;
+        let outcome = phase::simulate(&scenario, &steps[n], Ns::ZERO)?;
         events.fetch_add(outcome.events, Ordering::Relaxed);
         let part = Part {
             step: n,

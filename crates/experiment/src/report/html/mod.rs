@@ -26,6 +26,7 @@ use crate::report::ratio;
 use crate::result::BASELINES;
 use crate::result::RunResult;
 use crate::result::TaskState;
+use crate::result::Timeline;
 use crate::scenario::LoadKind;
 use crate::stats::MIN_PAIRS_FOR_VERDICT;
 
@@ -42,6 +43,8 @@ struct Page {
     loads: Vec<Load>,
     states: Vec<State>,
     any_timeline: bool,
+    any_books: bool,
+    books_header: [&'static str; 11],
     few: Option<usize>,
 }
 
@@ -68,12 +71,15 @@ struct Load {
     time_rows: Vec<Vec<String>>,
     header: Vec<&'static str>,
     rows: Vec<Vec<String>>,
+    books: Vec<Vec<String>>,
     timelines: Vec<Strips>,
 }
 
 /// The timelines of one load at one number of VMs: the same zoom for all.
 struct Strips {
     title: String,
+    /// Is any vCPU halted in any of them?
+    halts: bool,
     /// Arm, what happened in numbers, picture.
     strips: Vec<(String, String, String)>,
 }
@@ -117,6 +123,8 @@ pub fn page(result: &RunResult) -> Result<String, askama::Error> {
             })
             .collect(),
         any_timeline,
+        any_books: result.phases.iter().any(|phase| phase.books.is_some()),
+        books_header: crate::report::books::HEADER,
         few: (rounds < MIN_PAIRS_FOR_VERDICT).then_some(rounds),
     }
     .render()
@@ -152,12 +160,14 @@ fn capitalised(text: &str) -> String {
 
 fn facts(result: &RunResult) -> Vec<(&'static str, String)> {
     let e = &result.environment;
-    let mut facts = vec![
-        ("Measured", e.date.clone()),
-        ("Backend", result.backend.clone()),
-        ("Kernel", format!("Linux {}, {}", e.kernel, e.preemption)),
-        ("Machine", format!("{} x {}", e.cpus, e.cpu_model)),
-    ];
+    // Nothing of a machine is in a simulated result.
+    let is_real = e.cpus > 0;
+    let mut facts = vec![("Backend", result.backend.clone())];
+    if is_real {
+        facts.insert(0, ("Measured", e.date.clone()));
+        facts.push(("Kernel", format!("Linux {}, {}", e.kernel, e.preemption)));
+        facts.push(("Machine", format!("{} x {}", e.cpus, e.cpu_model)));
+    }
     if !e.hypervisor.is_empty() {
         facts.push(("Runs on", e.hypervisor.clone()));
     }
@@ -184,10 +194,12 @@ fn facts(result: &RunResult) -> Vec<(&'static str, String)> {
     if !tools.is_empty() {
         facts.push(("With", tools.join(", ")));
     }
-    facts.push((
-        "Load average before",
-        format!("{:.2} on {} CPUs", e.load_average, e.cpus),
-    ));
+    if is_real {
+        facts.push((
+            "Load average before",
+            format!("{:.2} on {} CPUs", e.load_average, e.cpus),
+        ));
+    }
     if let Some(text) = super::disturbance(&result.phases) {
         facts.push(("Disturbed by", text));
     }
@@ -248,6 +260,7 @@ fn one_load(
         time_rows: times::table(result, table),
         header: columns.header(),
         rows: rows.collect(),
+        books: crate::report::books::rows(result, &table.load),
         timelines: timelines(table, result),
     }
 }
@@ -307,7 +320,11 @@ fn timelines(table: &LoadTable, result: &RunResult) -> Vec<Strips> {
                 )
             })
             .collect();
+        let halted = |(_, timeline): (_, &Timeline)| {
+            timeline.vcpus.iter().any(|vcpu| !vcpu.halts.is_empty())
+        };
         (!strips.is_empty()).then(|| Strips {
+            halts: recorded(*vms).any(halted),
             title: format!("{vms} VMs per CPU"),
             strips,
         })

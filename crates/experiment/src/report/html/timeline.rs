@@ -15,6 +15,7 @@ use crate::result::MoveMark;
 use crate::result::TaskState;
 use crate::result::TaskTrack;
 use crate::result::Timeline;
+use crate::result::VcpuTrack;
 use units::Ns;
 
 /// Width of the strip and of the labels at its left; the script knows both.
@@ -84,7 +85,8 @@ pub(super) fn draw(arm: &str, timeline: &Timeline) -> String {
         short(height + AXIS),
         timeline.length.0
     );
-    svg.raw(&gaps(strip));
+    svg.raw(&absences(strip, "off", |track| &track.gaps));
+    svg.raw(&absences(strip, "halted", |track| &track.halts));
     for (lane, task) in timeline.tasks.iter().enumerate() {
         svg.raw(&spells(strip, lane, task));
     }
@@ -122,16 +124,20 @@ fn fine(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-fn gaps(strip: Strip<'_>) -> String {
+/// Areas of one class wherever vCPUs were so.
+fn absences(strip: Strip<'_>, class: &str, of: impl Fn(&VcpuTrack) -> &Vec<(Ns, Ns)>) -> String {
     let mut d = String::new();
     for track in &strip.timeline.vcpus {
         let Some(y) = strip.y(track.id) else { continue };
-        for (from, to) in &track.gaps {
+        for (from, to) in of(track) {
             let x = strip.x(*from);
             area(&mut d, x, y, strip.x(*to) - x, strip.row);
         }
     }
-    format!(r#"<path class="off" d="{d}"/>"#)
+    if d.is_empty() {
+        return d;
+    }
+    format!(r#"<path class="{class}" d="{d}"/>"#)
 }
 
 /// What one thread did: a path per state, and a thin line wherever it changed its
