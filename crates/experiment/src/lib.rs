@@ -14,6 +14,7 @@
 //! * [`analysis`]: a result turned into the rows of a report. Pure.
 //! * [`report`]: those rows as text or as a page.
 //! * [`compare`]: two results against each other. Pure.
+//! * [`reproduction`]: the papers' experiments beside what was published.
 //! * [`chrome`]: what was recorded, as a trace for ui.perfetto.dev. Pure.
 
 pub mod analysis;
@@ -24,6 +25,7 @@ pub mod decompose;
 pub mod lab;
 pub mod recovery;
 pub mod report;
+pub mod reproduction;
 pub mod result;
 pub mod scenario;
 pub mod stats;

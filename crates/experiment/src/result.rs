@@ -312,6 +312,22 @@ pub enum ResultError {
         /// Why.
         source: serde_json::Error,
     },
+    /// Not JSON of the other shape.
+    #[error("{}:{}: not a file of `vlab reproduce --json`", path.display(), source.line())]
+    Reproduction {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: serde_json::Error,
+    },
+    /// A reproduction of another version.
+    #[error("{}: a reproduction of format {found}, this program reads format {}; simulate again or use the program that wrote it", path.display(), crate::reproduction::FORMAT)]
+    ReproductionVersion {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        found: u64,
+    },
     /// A result of another version.
     #[error("{}: a result of format {found}, this program reads formats {OLDEST_FORMAT} to {FORMAT}; measure again or use the program that wrote it", path.display())]
     Version {

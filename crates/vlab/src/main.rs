@@ -39,6 +39,9 @@ Try this, as root:
   vlab run scenarios/demo.toml --json d.json  what does vmigrater gain? (under 4 minutes)
   vlab report d.json                          the same report again
   vlab report d.json --html d.html            with plots and a timeline of every move
+As anybody:
+  vlab reproduce --quick --json r.json        the papers' experiments, simulated
+  vlab report r.json --html r.html            their figures, ours beside the published
 
 Exit codes: 0 done; 1 something failed; 2 wrong command line or scenario;
 3 this machine lacks something (the message says what); 130 interrupted.";

@@ -6,10 +6,15 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
+use experiment::reproduction::Reproduction;
+use experiment::reproduction::is_reproduction;
 use experiment::result::RunResult;
 use experiment::result::write_whole;
 
-/// Prints the report of a result that `vlab run --json` wrote.
+use crate::run::Unusable;
+
+/// Prints the report of a result that `vlab run --json`, `vlab sim --json` or `vlab
+/// reproduce --json` wrote.
 #[derive(Args, Clone, Debug)]
 pub struct ReportArgs {
     /// The result.
@@ -21,7 +26,7 @@ pub struct ReportArgs {
     pub html: Option<PathBuf>,
 }
 
-/// Compares two results that `vlab run --json` wrote, row by row.
+/// Compares two results, row by row, or two files of `vlab reproduce --json`.
 #[derive(Args, Clone, Debug)]
 pub struct CompareArgs {
     /// The first result: what the other one is compared with.
@@ -37,6 +42,14 @@ pub struct CompareArgs {
 /// # Errors
 /// [`experiment::result::ResultError`], or the page cannot be written.
 pub fn report(args: &ReportArgs) -> anyhow::Result<String> {
+    if let Some(reproduction) = reproduction(&args.file)? {
+        let Some(out) = &args.html else {
+            return Ok(reproduction.text());
+        };
+        let page = experiment::report::html::reproduction::page(&reproduction);
+        write(out, &page.context("cannot make the page")?)?;
+        return Ok(format!("wrote {}\n", out.display()));
+    }
     let result = RunResult::load(&args.file)?;
     let Some(out) = &args.html else {
         return Ok(experiment::report::text(&result));
@@ -49,14 +62,40 @@ pub fn report(args: &ReportArgs) -> anyhow::Result<String> {
 /// The text to print.
 ///
 /// # Errors
-/// [`experiment::result::ResultError`] for either file.
+/// [`experiment::result::ResultError`] for either file, or [`Unusable`] for a result
+/// beside a reproduction.
 pub fn compare(args: &CompareArgs) -> anyhow::Result<String> {
-    let (a, b) = (RunResult::load(&args.a)?, RunResult::load(&args.b)?);
     let names = [&args.a, &args.b].map(|path| path.display().to_string());
+    let reproductions = (reproduction(&args.a)?, reproduction(&args.b)?);
+    if let (Some(a), Some(b)) = &reproductions {
+        return Ok(experiment::reproduction::compare(
+            a,
+            b,
+            [&names[0], &names[1]],
+        ));
+    }
+    if reproductions.0.is_some() || reproductions.1.is_some() {
+        return Err(Unusable(format!(
+            "only one of {} and {} is a reproduction: they have no row in common",
+            names[0], names[1]
+        ))
+        .into());
+    }
+    let (a, b) = (RunResult::load(&args.a)?, RunResult::load(&args.b)?);
     Ok(experiment::compare::text(
         &experiment::compare::compare(&a, &b),
         [&names[0], &names[1]],
     ))
+}
+
+/// The file as a reproduction, if it is one.
+fn reproduction(path: &Path) -> anyhow::Result<Option<Reproduction>> {
+    // What cannot be read is not one; whoever reads it as a result says why.
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    if !is_reproduction(&text) {
+        return Ok(None);
+    }
+    Ok(Some(Reproduction::parse(&text, path)?))
 }
 
 /// Writes a file as a whole or says why not.

@@ -212,11 +212,13 @@ pub(super) struct Effort {
     pub(super) warmup: Ns,
     pub(super) window: Ns,
     pub(super) seeds: u64,
+    /// The first of them.
+    pub(super) first: u64,
 }
 
 /// Runs under a policy; figures are means over the seeds.
 pub(super) fn run(mix: &Mix, policy: &str, effort: Effort) -> anyhow::Result<Run> {
-    let runs: Vec<Run> = (1..=effort.seeds)
+    let runs: Vec<Run> = (effort.first..effort.first + effort.seeds)
         .into_par_iter()
         .map(|seed| {
             let mut sim = build(mix, policy, seed)?;
@@ -237,7 +239,7 @@ pub(super) fn series(
     effort: Effort,
     step: Ns,
 ) -> anyhow::Result<Vec<f64>> {
-    let mut sim = build(mix, policy, 1)?;
+    let mut sim = build(mix, policy, effort.first)?;
     sim.run_until(Time::ZERO + effort.warmup);
     sim.open_window();
     let mut last = 0;
@@ -260,7 +262,7 @@ pub(super) fn watched(
     effort: Effort,
     step: Ns,
 ) -> anyhow::Result<Vec<(f64, u64)>> {
-    let mut sim = build(mix, policy, 1)?;
+    let mut sim = build(mix, policy, effort.first)?;
     sim.run_until(Time::ZERO + effort.warmup);
     sim.open_window();
     let now = |sim: &Sim| {

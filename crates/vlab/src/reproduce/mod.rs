@@ -24,9 +24,14 @@ mod vmigrater_more;
 mod vsmtio;
 mod vsmtio_more;
 
+use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::Args;
+use experiment::reproduction::Experiment as Judged;
+use experiment::reproduction::FORMAT;
+use experiment::reproduction::KIND;
+use experiment::reproduction::Reproduction;
 use rayon::prelude::*;
 use units::Ns;
 
@@ -34,14 +39,14 @@ use self::experiments::EXPERIMENTS;
 use self::experiments::Experiment;
 use self::mix::Effort;
 use self::outcome::Outcome;
-use self::outcome::Tally;
+use self::outcome::judged;
 use self::parameters::Parameters;
 use crate::run::Unusable;
 
 /// Simulates the papers' experiments and compares.
 ///
 /// A `*` marks a published figure that fixed a parameter: its error says nothing.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Debug, Default)]
 pub struct ReproduceArgs {
     /// Only this one, for instance fig9; a prefix will do. Without: all.
     #[arg(value_name = "EXPERIMENT")]
@@ -49,6 +54,13 @@ pub struct ReproduceArgs {
     /// One short round.
     #[arg(long)]
     pub quick: bool,
+    /// Write figures, checks and parameters to this file; `vlab report` reads it.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["list", "parameters", "sensitivity"])]
+    pub json: Option<PathBuf>,
+    /// Simulates each seed by itself as well, to show how far they are apart; takes twice
+    /// the time, and does nothing with --quick, which has one.
+    #[arg(long)]
+    pub spread: bool,
     /// Names of the experiments, nothing else.
     #[arg(long)]
     pub list: bool,
@@ -67,32 +79,80 @@ pub struct ReproduceArgs {
 /// Simulates and returns the comparison as text.
 ///
 /// # Errors
-/// There is no such experiment or parameter, or the embedded files are broken.
+/// There is no such experiment or parameter, the embedded files are broken, or the
+/// file cannot be written.
 pub fn run(args: &ReproduceArgs) -> anyhow::Result<String> {
-    let parameters = Parameters::load(&args.set)?;
     if args.list {
         let line = |e: &Experiment| format!("{:<22} {}\n", e.name, e.title);
         return Ok(EXPERIMENTS.iter().map(line).collect());
     }
+    let parameters = Parameters::load(&args.set)?;
     if args.parameters {
         return Ok(described(&parameters));
     }
-    let chosen = chosen(args.experiment.as_deref().unwrap_or(""))?;
-    let published = outcome::published()?;
     if let Some(prefix) = &args.sensitivity {
+        let published = outcome::published()?;
+        let chosen = chosen(args.experiment.as_deref().unwrap_or(""))?;
         return sensitivity::table(&chosen, &parameters, prefix, args.quick, &published);
     }
-    let outcomes: Vec<Outcome> = chosen
-        .par_iter()
-        .map(|experiment| simulate(experiment, &parameters, args.quick))
-        .collect::<anyhow::Result<_>>()?;
-    let mut tally = Tally::default();
-    let mut text = String::new();
-    for (experiment, outcome) in chosen.iter().zip(&outcomes) {
-        text.push_str(&tally.table(experiment, outcome, &published, &parameters));
+    let reproduction = reproduce(args)?;
+    if let Some(json) = &args.json {
+        reproduction.save(json)?;
     }
-    text.push_str(&tally.summary());
-    Ok(text)
+    Ok(reproduction.text())
+}
+
+/// Simulates the chosen experiments.
+///
+/// # Errors
+/// There is no such experiment or parameter, or the embedded files are broken.
+pub fn reproduce(args: &ReproduceArgs) -> anyhow::Result<Reproduction> {
+    let parameters = Parameters::load(&args.set)?;
+    let published = outcome::published()?;
+    let one = |experiment: &&Experiment| -> anyhow::Result<Judged> {
+        let effort = effort_of(experiment, args.quick);
+        let outcome = simulate(experiment, &parameters, effort)?;
+        let by_seed = if args.spread && effort.seeds > 1 {
+            each_seed(experiment, &parameters, effort)?
+        } else {
+            Vec::new()
+        };
+        Ok(judged(
+            experiment,
+            effort,
+            &outcome,
+            &by_seed,
+            &published,
+            &parameters,
+        ))
+    };
+    let chosen = chosen(args.experiment.as_deref().unwrap_or(""))?;
+    Ok(Reproduction {
+        kind: KIND.to_owned(),
+        format: FORMAT,
+        vlab: env!("CARGO_PKG_VERSION").to_owned(),
+        quick: args.quick,
+        parameters: parameters.iter().map(parameters::Parameter::kept).collect(),
+        experiments: chosen.par_iter().map(one).collect::<anyhow::Result<_>>()?,
+    })
+}
+
+/// The same experiment with each of its seeds by itself.
+fn each_seed(
+    experiment: &Experiment,
+    parameters: &Parameters,
+    effort: Effort,
+) -> anyhow::Result<Vec<Outcome>> {
+    let seeds = effort.first..effort.first + effort.seeds;
+    let alone = |first| Effort {
+        seeds: 1,
+        first,
+        ..effort
+    };
+    seeds
+        .into_par_iter()
+        .map(|seed| simulate(experiment, parameters, alone(seed)))
+        .collect()
 }
 
 /// The experiment of this name, or all whose names begin so.
@@ -119,23 +179,21 @@ fn chosen(wanted: &str) -> anyhow::Result<Vec<&'static Experiment>> {
     Ok(chosen)
 }
 
-fn simulate(
-    experiment: &Experiment,
-    parameters: &Parameters,
-    quick: bool,
-) -> anyhow::Result<Outcome> {
-    let began = Instant::now();
+/// How long, how often.
+fn effort_of(experiment: &Experiment, quick: bool) -> Effort {
     let mut effort = if quick {
         Effort {
             warmup: Ns::from_ms(600),
             window: Ns::from_ms(1200),
             seeds: 1,
+            first: 1,
         }
     } else {
         Effort {
             warmup: Ns::from_secs(1),
             window: Ns::from_secs(4),
             seeds: 3,
+            first: 1,
         }
     };
     let name = experiment.name;
@@ -144,8 +202,17 @@ fn simulate(
         let loops = if name.starts_with("jupiter") { 10 } else { 4 };
         effort.warmup = Ns::from_secs(loops);
     }
+    effort
+}
+
+fn simulate(
+    experiment: &Experiment,
+    parameters: &Parameters,
+    effort: Effort,
+) -> anyhow::Result<Outcome> {
+    let began = Instant::now();
     let outcome = (experiment.simulate)(parameters, effort);
-    tracing::info!(name, took = ?began.elapsed(), "simulated");
+    tracing::info!(name = experiment.name, took = ?began.elapsed(), "simulated");
     outcome
 }
 

@@ -33,9 +33,23 @@ pub(super) struct Parameter {
     pub(super) others: Vec<f64>,
     /// Where it comes from otherwise, or why it is what it is.
     pub(super) why: String,
+    /// Its value was replaced.
+    #[serde(skip)]
+    pub(super) set: bool,
 }
 
 impl Parameter {
+    /// As it is kept in a file.
+    pub(super) fn kept(&self) -> experiment::reproduction::Parameter {
+        experiment::reproduction::Parameter {
+            name: self.name.clone(),
+            value: self.value,
+            set: self.set,
+            fixed_by: self.fixed_by.clone(),
+            why: self.why.clone(),
+        }
+    }
+
     /// Values whose effect is worth showing.
     pub(super) fn others(&self) -> Vec<f64> {
         if self.others.is_empty() {
@@ -80,6 +94,7 @@ impl Parameters {
                 .into());
             };
             parameter.value = value;
+            parameter.set = true;
         }
         Ok(Self { all, read: None })
     }

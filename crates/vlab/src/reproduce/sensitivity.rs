@@ -10,13 +10,15 @@ use std::fmt::Write;
 use std::time::Instant;
 
 use anyhow::Context;
+use experiment::reproduction;
+use experiment::reproduction::Tally;
+use experiment::reproduction::figure;
 use rayon::prelude::*;
 
 use super::Experiment;
+use super::effort_of;
 use super::outcome::Outcome;
 use super::outcome::Published;
-use super::outcome::Tally;
-use super::outcome::figure;
 use super::outcome::judged;
 use super::parameters::Parameters;
 use super::simulate;
@@ -56,7 +58,7 @@ pub(super) fn table(
         .par_iter()
         .map(|experiment| {
             let own = parameters.watched();
-            let outcome = simulate(experiment, &own, quick)?;
+            let outcome = simulate(experiment, &own, effort_of(experiment, quick))?;
             Ok(Base {
                 experiment,
                 outcome,
@@ -81,9 +83,10 @@ pub(super) fn table(
         .map(|(n, e)| {
             let Variation { name, value, .. } = &variations[n];
             let changed = parameters.with(name, *value);
-            let outcome = simulate(base[e].experiment, &changed, quick)
+            let experiment = base[e].experiment;
+            let outcome = simulate(experiment, &changed, effort_of(experiment, quick))
                 .with_context(|| format!("{name} = {value}"))?;
-            tracing::info!(name, value, experiment = base[e].experiment.name, took = ?began.elapsed(), "simulated");
+            tracing::info!(name, value, experiment = experiment.name, took = ?began.elapsed(), "simulated");
             Ok(((n, e), outcome))
         })
         .collect::<anyhow::Result<_>>()?;
@@ -91,7 +94,7 @@ pub(super) fn table(
     let all = |outcome: &dyn Fn(usize) -> Outcome| {
         let mut tally = Tally::default();
         for (e, base) in base.iter().enumerate() {
-            tally.count(base.experiment.name, &outcome(e), published, parameters);
+            tally.count(&beside(base.experiment, &outcome(e), published, parameters));
         }
         tally
     };
@@ -118,6 +121,17 @@ pub(super) fn table(
         );
     }
     Ok(text)
+}
+
+/// An outcome beside what was published.
+fn beside(
+    experiment: &Experiment,
+    outcome: &Outcome,
+    published: &Published,
+    parameters: &Parameters,
+) -> reproduction::Experiment {
+    let effort = effort_of(experiment, true);
+    judged(experiment, effort, outcome, &[], published, parameters)
 }
 
 const HEAD: &str = "\
@@ -177,8 +191,9 @@ impl Moved {
         let mut moved = Self::default();
         let fixed_by = parameters.fixed_by(&variation.name);
         for e in &variation.concerned {
-            let experiment = base[*e].experiment.name;
-            let judge = |outcome: &Outcome| judged(experiment, outcome, published, parameters);
+            let of = base[*e].experiment;
+            let experiment = of.name;
+            let judge = |outcome: &Outcome| beside(of, outcome, published, parameters).rows;
             for (old, new) in judge(&base[*e].outcome).iter().zip(judge(&changed(*e))) {
                 let change = new.simulated / old.simulated - 1.0;
                 moved.rows += 1;
@@ -245,7 +260,10 @@ mod tests {
         let lines: Vec<&str> = text.lines().skip(2).collect();
         let others = parameters.iter().find(|p| p.name == "smt.computing");
         assert_eq!(lines.len(), 1 + others.unwrap().others().len(), "{text}");
-        let rows = simulate(chosen[0], &parameters, true).unwrap().rows.len();
+        let rows = simulate(chosen[0], &parameters, effort_of(chosen[0], true))
+            .unwrap()
+            .rows
+            .len();
         for line in &lines[1..] {
             assert!(line.starts_with("| `smt.computing` |"), "{line}");
             assert!(line.contains(&format!(" of {rows} |")), "{line}");

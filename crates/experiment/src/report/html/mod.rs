@@ -3,9 +3,11 @@
 //! script to be read (the script zooms the timelines).
 //!
 //! `svg` draws; `rates`, `times` and `timeline` are the pictures; this file says
-//! what is on the page, and `templates/` how it looks.
+//! what is on the page, and `templates/` how it looks. [`reproduction`] is a page of
+//! its own.
 
 mod rates;
+pub mod reproduction;
 mod svg;
 mod timeline;
 mod times;

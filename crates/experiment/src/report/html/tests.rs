@@ -11,7 +11,7 @@ use units::Ns;
 const VOID: [&str; 4] = ["meta", "link", "br", "!DOCTYPE"];
 
 /// Every element that is opened is closed, in order. Script and style are text.
-fn assert_balanced(page: &str) {
+pub(super) fn assert_balanced(page: &str) {
     let mut open: Vec<&str> = Vec::new();
     let mut rest = page;
     while let Some(at) = rest.find('<') {

@@ -1,0 +1,454 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What `vlab reproduce` found: the papers' experiments simulated, beside what was
+//! published. One versioned JSON document, and its text.
+
+mod compare;
+mod figures;
+
+use std::fmt::Write;
+use std::io;
+use std::path::Path;
+
+use serde::Deserialize;
+use serde::Deserializer;
+use serde::Serialize;
+use units::Ns;
+
+pub use compare::compare;
+pub use figures::Figure;
+pub use figures::Group;
+pub use figures::figures;
+
+use crate::result::ResultError;
+use crate::result::write_whole;
+
+/// [`Reproduction::kind`]: tells the document from a result of `vlab run`.
+pub const KIND: &str = "reproduction";
+
+/// Version of the document; changes when a field changes its meaning or a reader of the
+/// old one would misread the new one.
+pub const FORMAT: u32 = 1;
+
+/// A simulated figure that is no further than this from the published one counts as
+/// near.
+pub const NEAR: f64 = 0.1;
+
+/// A whole run of `vlab reproduce`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Reproduction {
+    /// [`KIND`].
+    pub kind: String,
+    /// [`FORMAT`] of the program that wrote it.
+    pub format: u32,
+    /// Which program that was. Nothing of the machine is in simulated figures.
+    pub vlab: String,
+    /// One short round instead of several long ones.
+    pub quick: bool,
+    /// What was open, and what it was set to.
+    pub parameters: Vec<Parameter>,
+    /// In the order of the sources.
+    pub experiments: Vec<Experiment>,
+}
+
+/// One open parameter.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Parameter {
+    /// Its name in parameters.toml.
+    pub name: String,
+    /// The value that was used.
+    pub value: f64,
+    /// Was it replaced on the command line (`--set`)?
+    pub set: bool,
+    /// Rows that fixed it, as `experiment/row`; empty: a choice.
+    pub fixed_by: Vec<String>,
+    /// Why it is what it is.
+    pub why: String,
+}
+
+/// One experiment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Experiment {
+    /// Its name, for instance `fig9`.
+    pub name: String,
+    /// What it shows.
+    pub title: String,
+    /// What was simulated before anything was counted.
+    pub warmup: Ns,
+    /// What was counted, per seed.
+    pub window: Ns,
+    /// Rounds, each with a seed of its own; figures are of their mean.
+    pub seeds: u64,
+    /// Its figures.
+    pub rows: Vec<Row>,
+    /// Published figures that have no row, by name.
+    pub not_simulated: Vec<String>,
+    /// Statements of 13.6 that hold or do not.
+    pub shapes: Vec<Shape>,
+}
+
+/// One figure.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// What it is.
+    pub name: String,
+    /// In the unit of its name; NaN (`null` in the file) where nothing came out.
+    #[serde(deserialize_with = "or_nan")]
+    pub simulated: f64,
+    /// The same of each seed by itself, if that was asked for (`--spread`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub by_seed: Vec<f64>,
+    /// What was published; `None`: nothing is known here.
+    pub published: Option<f64>,
+    /// Simulated over published less 1; `None` where nothing, or zero, was published.
+    pub error: Option<f64>,
+    /// The published figure fixed a parameter: its error says nothing.
+    pub fixed: bool,
+}
+
+/// One statement about the shape of an experiment's figures.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shape {
+    /// What is claimed.
+    pub claim: String,
+    /// Does it hold?
+    pub holds: bool,
+}
+
+// JSON has no NaN: it is written as null.
+fn or_nan<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or(f64::NAN))
+}
+
+impl Row {
+    /// A row beside what was published.
+    #[must_use]
+    pub fn new(name: &str, simulated: f64, published: Option<f64>, fixed: bool) -> Self {
+        Self {
+            name: name.to_owned(),
+            simulated,
+            by_seed: Vec::new(),
+            published,
+            error: published
+                .filter(|value| *value != 0.0)
+                .map(|value| simulated / value - 1.0),
+            fixed,
+        }
+    }
+
+    /// Least and most of the seeds, if there are several.
+    #[must_use]
+    pub fn spread(&self) -> Option<(f64, f64)> {
+        let fold = |f: fn(f64, f64) -> f64| self.by_seed.iter().copied().reduce(f);
+        let both = fold(f64::min).zip(fold(f64::max));
+        both.filter(|_| self.by_seed.len() > 1)
+    }
+}
+
+/// Is this text such a document, of whatever version?
+#[must_use]
+pub fn is_reproduction(text: &str) -> bool {
+    #[derive(Deserialize)]
+    struct Head {
+        kind: String,
+    }
+    serde_json::from_str::<Head>(text).is_ok_and(|head| head.kind == KIND)
+}
+
+impl Reproduction {
+    /// Parses a document; `path` is for errors.
+    ///
+    /// # Errors
+    /// Not such a document, or one of another format.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, ResultError> {
+        let shape = |source| ResultError::Reproduction {
+            path: path.to_owned(),
+            source,
+        };
+        #[derive(Deserialize)]
+        struct Head {
+            format: u64,
+        }
+        let head: Head = serde_json::from_str(text).map_err(shape)?;
+        if head.format != u64::from(FORMAT) {
+            return Err(ResultError::ReproductionVersion {
+                path: path.to_owned(),
+                found: head.format,
+            });
+        }
+        serde_json::from_str(text).map_err(shape)
+    }
+
+    /// As JSON, indented, with a final newline.
+    ///
+    /// # Errors
+    /// Never for a value that this workspace made: all keys are strings.
+    pub fn to_json(&self) -> serde_json::Result<String> {
+        Ok(serde_json::to_string_pretty(self)? + "\n")
+    }
+
+    /// Writes it as a whole or not at all.
+    ///
+    /// # Errors
+    /// Cannot be written.
+    pub fn save(&self, path: &Path) -> Result<(), ResultError> {
+        let error = |source: io::Error| ResultError::Io {
+            path: path.to_owned(),
+            action: "write",
+            source,
+        };
+        let json = self.to_json().map_err(|e| error(e.into()))?;
+        write_whole(path, &json).map_err(error)
+    }
+
+    /// Errors and checks over all its experiments.
+    #[must_use]
+    pub fn tally(&self) -> Tally {
+        let mut tally = Tally::default();
+        self.experiments.iter().for_each(|one| tally.count(one));
+        tally
+    }
+
+    /// For a terminal.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut text: String = self.experiments.iter().map(Experiment::text).collect();
+        text.push_str(&self.tally().summary());
+        text
+    }
+}
+
+impl Experiment {
+    fn text(&self) -> String {
+        let mut text = format!("\n{}: {}\n", self.name, self.title);
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            text,
+            "{:<44} {:>10} {:>10} {:>9}",
+            "", "published", "simulated", "error"
+        );
+        for row in &self.rows {
+            let published = row.published.map_or("-".to_owned(), figure);
+            let error = row.error.map_or(String::new(), percent);
+            let mark = if row.fixed { " *" } else { "" };
+            let spread = row.spread().map_or(String::new(), |(low, high)| {
+                format!("  [{}..{}]", figure(low), figure(high))
+            });
+            let _ = writeln!(
+                text,
+                "{:<44} {published:>10} {:>10} {error:>9}{mark}{spread}",
+                row.name,
+                figure(row.simulated)
+            );
+        }
+        for name in &self.not_simulated {
+            let _ = writeln!(text, "{name:<44} not simulated");
+        }
+        for shape in &self.shapes {
+            let word = if shape.holds { "pass" } else { "FAIL" };
+            let _ = writeln!(text, "  {word}  {}", shape.claim);
+        }
+        text
+    }
+}
+
+/// `+12.3 %`.
+#[must_use]
+pub fn percent(error: f64) -> String {
+    format!("{:+.1} %", error * 100.0)
+}
+
+/// Errors and checks over several experiments.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    predicted: Vec<f64>,
+    calibrated: Vec<f64>,
+    passed: usize,
+    failed: usize,
+}
+
+impl Tally {
+    /// Counts an experiment.
+    pub fn count(&mut self, experiment: &Experiment) {
+        for row in &experiment.rows {
+            let errors = if row.fixed {
+                &mut self.calibrated
+            } else {
+                &mut self.predicted
+            };
+            errors.extend(row.error.map(f64::abs));
+        }
+        for shape in &experiment.shapes {
+            self.passed += usize::from(shape.holds);
+            self.failed += usize::from(!shape.holds);
+        }
+    }
+
+    /// Median error of the rows that fixed nothing.
+    #[must_use]
+    pub fn median(&self) -> Option<f64> {
+        Some(Errors::of(&self.predicted)?.median)
+    }
+
+    /// Of the rows that fixed nothing.
+    #[must_use]
+    pub fn predicted(&self) -> Option<Errors> {
+        Errors::of(&self.predicted)
+    }
+
+    /// Of the rows that fixed a parameter.
+    #[must_use]
+    pub fn calibrated(&self) -> Option<Errors> {
+        Errors::of(&self.calibrated)
+    }
+
+    /// How many of the shape checks pass.
+    #[must_use]
+    pub fn shapes(&self) -> String {
+        format!("{} of {}", self.passed, self.passed + self.failed)
+    }
+
+    fn summary(&self) -> String {
+        let mut text = String::from("\n");
+        for (what, errors) in [
+            ("rows that fixed no parameter", self.predicted()),
+            ("rows that fixed a parameter (*)", self.calibrated()),
+        ] {
+            if let Some(errors) = errors {
+                let _ = writeln!(text, "{what}: {}", errors.text());
+            }
+        }
+        let _ = writeln!(text, "shape checks (13.6): {} pass", self.shapes());
+        text
+    }
+}
+
+/// How far some rows are off.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Errors {
+    /// Median of the relative errors, without their signs.
+    pub median: f64,
+    /// Rows within [`NEAR`].
+    pub near: usize,
+    /// Rows.
+    pub count: usize,
+}
+
+impl Errors {
+    fn of(errors: &[f64]) -> Option<Self> {
+        let mut errors = errors.to_vec();
+        errors.sort_by(f64::total_cmp);
+        Some(Self {
+            median: *errors.get(errors.len() / 2)?,
+            near: errors.iter().filter(|error| **error <= NEAR).count(),
+            count: errors.len(),
+        })
+    }
+
+    /// In words.
+    #[must_use]
+    pub fn text(&self) -> String {
+        format!(
+            "median error {:.1} %, {} of {} rows within {:.0} %",
+            self.median * 100.0,
+            self.near,
+            self.count,
+            NEAR * 100.0
+        )
+    }
+}
+
+/// A figure with as many digits as are worth reading.
+#[must_use]
+pub fn figure(value: f64) -> String {
+    match value.abs() {
+        v if v >= 1000.0 => format!("{value:.0}"),
+        v if v >= 100.0 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn sample() -> Reproduction {
+        Reproduction {
+            kind: KIND.to_owned(),
+            format: FORMAT,
+            vlab: "0".to_owned(),
+            quick: true,
+            parameters: vec![Parameter {
+                name: "kvm.switch_us".to_owned(),
+                value: 2.5,
+                set: true,
+                fixed_by: vec!["figx/a/ours".to_owned()],
+                why: "so".to_owned(),
+            }],
+            experiments: vec![Experiment {
+                name: "figx".to_owned(),
+                title: "a sample".to_owned(),
+                warmup: Ns::from_secs(1),
+                window: Ns::from_secs(4),
+                seeds: 2,
+                rows: vec![
+                    Row::new("a/vanilla", 1.0, Some(2.0), false),
+                    Row {
+                        by_seed: vec![2.9, 3.3],
+                        ..Row::new("a/ours", 3.1, Some(3.0), true)
+                    },
+                    Row::new("b/vanilla", 1.5, None, false),
+                    Row::new("b/ours", f64::NAN, Some(0.0), false),
+                ],
+                not_simulated: vec!["c".to_owned()],
+                shapes: vec![
+                    Shape {
+                        claim: "ours is first".to_owned(),
+                        holds: true,
+                    },
+                    Shape {
+                        claim: "by far".to_owned(),
+                        holds: false,
+                    },
+                ],
+            }],
+        }
+    }
+
+    #[test]
+    fn a_document_survives_its_file() {
+        let sample = sample();
+        let json = sample.to_json().unwrap();
+        assert!(is_reproduction(&json));
+        let back = Reproduction::parse(&json, Path::new("x")).unwrap();
+        // NaN is not itself.
+        assert_eq!(format!("{back:?}"), format!("{sample:?}"));
+    }
+
+    #[test]
+    fn other_documents_are_named() {
+        let json = sample().to_json().unwrap();
+        let error = |text: &str| {
+            let path = Path::new("r.json");
+            Reproduction::parse(text, path).unwrap_err().to_string()
+        };
+        let newer = json.replacen("\"format\": 1", "\"format\": 9", 1);
+        assert!(error(&newer).contains("format 9"), "{}", error(&newer));
+        assert!(error("{}").contains("r.json"));
+        assert!(!is_reproduction(r#"{"format": 2, "backend": "sim"}"#));
+    }
+
+    #[test]
+    fn the_text_says_what_is_near_and_what_holds() {
+        let text = sample().text();
+        for part in [
+            "a/ours                                             3.00       3.10    +3.3 % *  [2.90..3.30]",
+            "rows that fixed no parameter: median error 50.0 %, 0 of 1 rows within 10 %",
+            "rows that fixed a parameter (*): median error 3.3 %, 1 of 1 rows within 10 %",
+            "  FAIL  by far",
+            "not simulated",
+            "1 of 2 pass",
+        ] {
+            assert!(text.contains(part), "{part}\n{text}");
+        }
+    }
+}

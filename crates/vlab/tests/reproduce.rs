@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `vlab reproduce --quick`: every experiment runs, twice the same, and the statements
+//! about shapes that held still do.
+
+use std::fmt::Write;
+use std::sync::LazyLock;
+
+use experiment::reproduction::Reproduction;
+use vlab::reproduce::ReproduceArgs;
+use vlab::reproduce::reproduce;
+
+fn quick(experiment: Option<&str>) -> Reproduction {
+    let args = ReproduceArgs {
+        experiment: experiment.map(str::to_owned),
+        quick: true,
+        ..ReproduceArgs::default()
+    };
+    reproduce(&args).expect("the embedded files are whole")
+}
+
+/// All of it, once for all tests.
+static ALL: LazyLock<Reproduction> = LazyLock::new(|| quick(None));
+
+/// A change of the simulator that turns one is shown with its name, and so is a published
+/// figure that is not simulated any more. Look at it, then
+/// `INSTA_UPDATE=always cargo test -p vlab --test reproduce`.
+#[test]
+fn the_same_statements_hold_as_before() {
+    let mut text = String::new();
+    for experiment in &ALL.experiments {
+        for shape in &experiment.shapes {
+            let word = if shape.holds { "holds" } else { "FAILS" };
+            writeln!(text, "{word}  {}: {}", experiment.name, shape.claim).unwrap();
+        }
+        // A figure that was published and has no row would be a miss that nobody sees.
+        for row in &experiment.not_simulated {
+            writeln!(text, "MISSING  {}: {row}", experiment.name).unwrap();
+        }
+    }
+    insta::assert_snapshot!("statements", text);
+}
+
+#[test]
+fn every_experiment_gives_figures_that_are_numbers() {
+    for experiment in &ALL.experiments {
+        let name = &experiment.name;
+        assert!(!experiment.rows.is_empty(), "{name}");
+        for row in &experiment.rows {
+            assert!(row.simulated.is_finite(), "{name}: {}", row.name);
+        }
+    }
+    let published = ALL.experiments.iter().flat_map(|e| &e.rows);
+    let published = published.filter(|row| row.published.is_some()).count();
+    assert!(published > 200, "{published} published figures");
+}
+
+/// Alone or among all others, on whatever thread: the same to the last byte.
+#[test]
+fn an_experiment_gives_the_same_bytes_every_time() {
+    for prefix in ["table3", "isacs-latency", "vsmtio-smt", "jupiter-adversary"] {
+        let mut alone = quick(Some(prefix));
+        let of_all = ALL.experiments.iter();
+        alone.experiments = of_all.filter(|e| e.name == prefix).cloned().collect();
+        assert_eq!(alone.experiments.len(), 1, "{prefix}");
+        let (first, second) = (alone.to_json().unwrap(), quick(Some(prefix)).to_json());
+        assert_eq!(first, second.unwrap(), "{prefix}");
+    }
+}
+
+/// With `--spread` each seed has its figure too, and their mean is near the row.
+#[test]
+fn each_seed_has_its_figure() {
+    let args = ReproduceArgs {
+        experiment: Some("vsmtio-smt".to_owned()),
+        spread: true,
+        ..ReproduceArgs::default()
+    };
+    let found = reproduce(&args).unwrap();
+    for row in &found.experiments[0].rows {
+        assert_eq!(row.by_seed.len(), 3, "{}", row.name);
+        let mean = row.by_seed.iter().sum::<f64>() / 3.0;
+        let off = (mean - row.simulated).abs();
+        assert!(off <= 0.01 * row.simulated.abs(), "{row:?}");
+    }
+}
