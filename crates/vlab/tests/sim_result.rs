@@ -35,7 +35,7 @@ fn scenario(host: &str, others: &str) -> Scenario {
         kind = "vmigrater"
         "#
     );
-    Scenario::parse(&text, "books.toml").unwrap()
+    Scenario::parse(&text, "books.toml").expect("a scenario of this test")
 }
 
 fn arms(result: &RunResult) -> impl Iterator<Item = (&Phase, &Books)> {
