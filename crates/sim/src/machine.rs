@@ -218,6 +218,8 @@ pub struct VmFacts {
     pub vcpus: Range<u32>,
     /// Its weight; each of its vCPUs has this weight at the start.
     pub weight: u32,
+    /// It is a control group of so many shares; its vCPUs share them by weight.
+    pub shares: Option<u32>,
     /// Declared I/O-intensive by the administrator (S4).
     pub io_intensive: bool,
     /// It is a driver domain: it serves the others' I/O (6.1, S3).
@@ -313,6 +315,7 @@ impl Machine {
             name: name.to_owned(),
             vcpus: first..first + pins.len() as u32,
             weight,
+            shares: None,
             io_intensive: false,
             driver_domain: false,
         });

@@ -77,8 +77,8 @@ impl Cosched {
     pub fn new(name: &'static str, settings: CoschedSettings) -> Self {
         Self {
             name,
+            fair: Fair::new(settings.slice),
             settings,
-            fair: Fair::default(),
             demand: Vec::new(),
             gangs: Gangs::default(),
             urgent_picks: 0,
@@ -108,7 +108,7 @@ impl Cosched {
     }
 
     /// Lets a pCPU choose anew if `vcpu`, queued there, comes before who runs.
-    fn preempt(&self, host: &mut Host<'_>, vcpu: Vcpu) {
+    fn preempt(&mut self, host: &mut Host<'_>, vcpu: Vcpu) {
         let home = self.fair.home(vcpu);
         let Some(running) = host.on(home) else {
             host.kick(home);
@@ -116,7 +116,7 @@ impl Cosched {
         };
         let urgent = self.demand[vcpu.index()].preempts(&self.demand[running.index()], host.now());
         let granularity = self.settings.wakeup_granularity;
-        let behind = self.fair.preempts(host, vcpu, running, granularity);
+        let behind = self.fair.preempts(host, vcpu, granularity);
         let held = self.is_urgent(host, running) && !urgent;
         if urgent || (behind && !held) {
             host.kick_remote(home);
@@ -140,7 +140,7 @@ impl Cosched {
         if self.fair.len(pcpu) == 0
             && let Some(vcpu) = self.pull(host, pcpu)
         {
-            self.fair.carry(vcpu, pcpu);
+            self.fair.carry(host, vcpu, pcpu);
         }
         let first = self.fair.waiting(pcpu).next()?;
         let urgent = self
@@ -151,15 +151,12 @@ impl Cosched {
         let slice = match &self.settings.mode {
             Mode::Demand(demand) if vcpu != first => {
                 self.urgent_picks += 1;
-                demand.urgent_slice
+                Some(demand.urgent_slice)
             }
-            _ => self.settings.slice,
+            _ => self.fair.turn(),
         };
-        self.fair.take(vcpu, pcpu);
-        Some(Pick {
-            vcpu,
-            slice: Some(slice),
-        })
+        self.fair.take(host, vcpu, pcpu);
+        Some(Pick { vcpu, slice })
     }
 
     /// Who comes back to the gang that this pCPU was given to, and until when.
@@ -188,14 +185,14 @@ impl Cosched {
             && host.vcpu(vcpu).state == State::Queued
             && until > now
         {
-            self.fair.take(vcpu, pcpu);
+            self.fair.take(host, vcpu, pcpu);
             return Some(Pick {
                 vcpu,
                 slice: Some(until.since(now)),
             });
         }
         if let Some((vcpu, until)) = self.back(host, pcpu) {
-            self.fair.take(vcpu, pcpu);
+            self.fair.take(host, vcpu, pcpu);
             return Some(Pick {
                 vcpu,
                 slice: Some(until.since(now)),
@@ -261,7 +258,7 @@ impl Cosched {
         }
         match mine {
             Some(vcpu) => {
-                self.fair.take(vcpu, pcpu);
+                self.fair.take(host, vcpu, pcpu);
                 Some(Pick {
                     vcpu,
                     slice: Some(settings.slice),
@@ -308,13 +305,12 @@ impl Hypervisor for Cosched {
                 }
             } else {
                 let pcpu = self.choose(host, vcpu);
-                if pcpu != self.fair.home(vcpu) {
-                    self.fair.settle(vcpu, pcpu);
-                }
+                self.fair.carry(host, vcpu, pcpu);
             }
-            self.fair.wake(host, vcpu, self.settings.slice);
+            self.fair.wake(host, vcpu);
+        } else {
+            self.fair.back(host, vcpu);
         }
-        self.fair.insert(vcpu);
         // The pCPU that somebody leaves chooses anew anyway.
         let (Why::Start | Why::Woken(_)) = why else {
             return;
@@ -340,12 +336,24 @@ impl Hypervisor for Cosched {
         }
     }
 
-    fn charge(&mut self, host: &mut Host<'_>, vcpu: Vcpu, _: CpuId, ran: Ns, _: Ns) {
-        self.fair.charge(vcpu, ran);
+    fn charge(&mut self, host: &mut Host<'_>, vcpu: Vcpu, pcpu: CpuId, ran: Ns, _: Ns) {
+        self.fair.charge(vcpu, pcpu, ran);
         // A VM's share is that of its vCPUs together, as in the queues of the others.
-        let vcpus = host.vm_of(vcpu).vcpus.len() as u64;
-        let weight = u64::from(host.vcpu(vcpu).weight.max(1)) * vcpus;
+        let weight = host.vm_weight(host.vm_of(vcpu));
         self.gangs.used[host.vcpu(vcpu).vm.index()] += ran.scaled(1024, weight);
+    }
+
+    fn halt(&mut self, host: &mut Host<'_>, vcpu: Vcpu, _: CpuId) {
+        self.fair.halt(host, vcpu);
+    }
+
+    fn tick_period(&self) -> Option<Ns> {
+        // A gang's slice is its own.
+        self.fair.tick_period().filter(|_| !self.is_gang())
+    }
+
+    fn tick(&mut self, host: &mut Host<'_>) {
+        self.fair.tick(host);
     }
 
     fn ipi(&mut self, host: &mut Host<'_>, from: Vcpu, to: Vcpu) {

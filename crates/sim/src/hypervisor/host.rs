@@ -87,6 +87,14 @@ impl<'a> Host<'a> {
         &self.machine.vms[self.vcpu(vcpu).vm.index()]
     }
 
+    /// The weight of a whole VM: the shares of its control group, or its vCPUs'
+    /// weights at the start.
+    #[must_use]
+    pub fn vm_weight(&self, vm: &VmFacts) -> u64 {
+        let all = u64::from(vm.weight.max(1)) * vm.vcpus.len() as u64;
+        vm.shares.map_or(all, u64::from)
+    }
+
     /// The vCPU that has this pCPU: it runs there or waits there.
     #[must_use]
     pub fn on(&self, pcpu: CpuId) -> Option<Vcpu> {

@@ -62,6 +62,7 @@ mod named;
 mod ordered;
 mod pools;
 mod registry;
+mod tree;
 mod vslicer;
 mod vsmtio;
 mod waits;

@@ -45,14 +45,6 @@ impl<K: Ord> Ordered<K> {
     pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = &K> {
         self.0.iter().rev()
     }
-
-    pub(super) fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
 }
 
 #[cfg(test)]
@@ -76,7 +68,6 @@ mod tests {
                 }
                 prop_assert_eq!(own.first(), tree.first());
                 prop_assert!(own.iter().eq(tree.iter()));
-                prop_assert_eq!((own.len(), own.is_empty()), (tree.len(), tree.is_empty()));
             }
         }
     }

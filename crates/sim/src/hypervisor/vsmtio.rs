@@ -91,8 +91,8 @@ impl Vsmtio {
     pub fn new(name: &'static str, settings: VsmtioSettings) -> Self {
         Self {
             name,
+            fair: Fair::new(settings.slice),
             settings,
-            fair: Fair::default(),
             class: Vec::new(),
             cores: Vec::new(),
             last: Vec::new(),
@@ -197,8 +197,8 @@ impl Vsmtio {
         let still = |v| host.where_is(v).is_none();
         // One that runs moves when it stops; until then nothing is swapped.
         if fits && still(a) && still(b) {
-            self.fair.carry(a, home_b);
-            self.fair.carry(b, home_a);
+            self.fair.carry(host, a, home_b);
+            self.fair.carry(host, b, home_a);
             self.swaps += 1;
             for pcpu in [home_a, home_b] {
                 if host.is_idle(pcpu) {
@@ -243,15 +243,18 @@ impl Hypervisor for Vsmtio {
     }
 
     fn enqueue(&mut self, host: &mut Host<'_>, vcpu: Vcpu, why: Why) {
-        let pcpu = self.place(host, vcpu);
-        if pcpu != self.fair.home(vcpu) {
-            self.fair.settle(vcpu, pcpu);
-        }
-        if let Why::Start | Why::Woken(_) = why {
-            self.fair.wake(host, vcpu, self.settings.slice);
-        }
-        self.fair.insert(vcpu);
         let again = matches!(why, Why::SliceEnd | Why::Preempted);
+        let home = self.fair.home(vcpu);
+        // A borrower that need not yield goes on competing there until the next period.
+        let lasting = self.settings.rass.is_some() && !self.settings.yields;
+        let stays = again && lasting && Self::is_io_thread(home);
+        let pcpu = if stays { home } else { self.place(host, vcpu) };
+        self.fair.carry(host, vcpu, pcpu);
+        if let Why::Start | Why::Woken(_) = why {
+            self.fair.wake(host, vcpu);
+        } else {
+            self.fair.back(host, vcpu);
+        }
         let left = host.vcpu(vcpu).last_pcpu.filter(|_| again);
         let Some(running) = host.on(pcpu) else {
             // The pCPU that it leaves chooses anew anyway.
@@ -268,8 +271,7 @@ impl Hypervisor for Vsmtio {
             && self.class[vcpu.index()] == Class::Io;
         // Others by CFS's rule (M19), whether they run or retain: that counts (M3).
         let granularity = self.settings.wakeup_granularity;
-        let behind =
-            matches!(why, Why::Woken(_)) && self.fair.preempts(host, vcpu, running, granularity);
+        let behind = matches!(why, Why::Woken(_)) && self.fair.preempts(host, vcpu, granularity);
         if lent || behind {
             host.kick_remote(pcpu);
         } else if let Some(idle) = host
@@ -285,16 +287,26 @@ impl Hypervisor for Vsmtio {
         let own = self.fair.waiting(pcpu).next();
         let vcpu = own.or_else(|| self.borrow(host, pcpu))?;
         self.lent += u64::from(own.is_none());
-        self.fair.take(vcpu, pcpu);
-        Some(Pick {
-            vcpu,
-            slice: Some(self.settings.slice),
-        })
+        self.fair.take(host, vcpu, pcpu);
+        let slice = self.fair.turn();
+        Some(Pick { vcpu, slice })
     }
 
-    fn charge(&mut self, _: &mut Host<'_>, vcpu: Vcpu, _: CpuId, ran: Ns, _: Ns) {
+    fn charge(&mut self, _: &mut Host<'_>, vcpu: Vcpu, pcpu: CpuId, ran: Ns, _: Ns) {
         // Retention is charged (M3).
-        self.fair.charge(vcpu, ran);
+        self.fair.charge(vcpu, pcpu, ran);
+    }
+
+    fn halt(&mut self, host: &mut Host<'_>, vcpu: Vcpu, _: CpuId) {
+        self.fair.halt(host, vcpu);
+    }
+
+    fn tick_period(&self) -> Option<Ns> {
+        self.fair.tick_period()
+    }
+
+    fn tick(&mut self, host: &mut Host<'_>) {
+        self.fair.tick(host);
     }
 
     fn idle(&mut self, _: &mut Host<'_>, _: Vcpu, pcpu: CpuId) -> Idle {
@@ -342,7 +354,7 @@ impl Hypervisor for Vsmtio {
             if facts.state == State::Queued {
                 let place = self.place(host, vcpu);
                 if place != self.fair.home(vcpu) {
-                    self.fair.carry(vcpu, place);
+                    self.fair.carry(host, vcpu, place);
                     if host.is_idle(place) {
                         host.kick(place);
                     }

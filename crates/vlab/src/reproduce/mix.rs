@@ -155,6 +155,8 @@ pub(super) struct Vm {
     pub(super) vcpus: u32,
     /// Of each of its vCPUs, in the units of Linux.
     pub(super) weight: u32,
+    /// Of its control group, if it is one.
+    pub(super) shares: Option<u32>,
     pub(super) pins: Pins,
     pub(super) io: bool,
     pub(super) kernel: KernelSettings,
@@ -168,6 +170,7 @@ impl Vm {
         Self {
             vcpus,
             weight: NORMAL_WEIGHT,
+            shares: None,
             pins: Pins::Anywhere,
             io: tasks.iter().any(io),
             kernel: KernelSettings::scaled(vcpus),
@@ -176,10 +179,9 @@ impl Vm {
         }
     }
 
-    /// As a control group of libvirt: its weight is that of one vCPU alone, spread
-    /// over all.
+    /// As a control group of libvirt: all of it weighs as one vCPU alone.
     pub(super) fn grouped(mut self) -> Self {
-        self.weight = (NORMAL_WEIGHT / self.vcpus.max(1)).max(2);
+        self.shares = Some(NORMAL_WEIGHT);
         self
     }
 }
@@ -296,6 +298,7 @@ fn build(mix: &Mix, policy: &str, seed: u64) -> anyhow::Result<Sim> {
             .collect();
         let id = machine.add_vm(&format!("vm{n}"), vm.weight, &pins);
         machine.vms[n].io_intensive = vm.io;
+        machine.vms[n].shares = vm.shares;
         let first = Vcpu(machine.vms[n].vcpus.start);
         guests.push(guest(vm, id, first, seed));
     }

@@ -111,8 +111,8 @@ impl Jupiter {
     pub fn new(name: &'static str, settings: JupiterSettings) -> Self {
         Self {
             name,
+            fair: Fair::new(settings.slice),
             settings,
-            fair: Fair::default(),
             vcpus: Vec::new(),
             lenders: Vec::new(),
             vm_time: Vec::new(),
@@ -227,6 +227,7 @@ impl Hypervisor for Jupiter {
                 let entity = &mut self.vcpus[vcpu.index()];
                 // J7: preempted because its slice is used up.
                 entity.depleted |= entity.used >= entity.slice;
+                self.fair.back(host, vcpu);
             }
             Why::Start | Why::Woken(_) => {
                 let home = self.fair.home(vcpu);
@@ -239,13 +240,12 @@ impl Hypervisor for Jupiter {
                             && host.allows(vcpu, p)
                     });
                     if let Some(pcpu) = better {
-                        self.fair.settle(vcpu, pcpu);
+                        self.fair.carry(host, vcpu, pcpu);
                     }
                 }
-                self.fair.wake(host, vcpu, self.settings.slice);
+                self.fair.wake(host, vcpu);
             }
         }
-        self.fair.insert(vcpu);
         self.arm(host, vcpu);
         let home = self.fair.home(vcpu);
         let again = matches!(why, Why::SliceEnd | Why::Preempted);
@@ -264,7 +264,7 @@ impl Hypervisor for Jupiter {
             self.left(host, vcpu) > Ns::ZERO && self.left(host, running) == Ns::ZERO
         } else {
             let granularity = self.settings.wakeup_granularity;
-            self.fair.preempts(host, vcpu, running, granularity)
+            self.fair.preempts(host, vcpu, granularity)
         };
         if preempts {
             host.kick_remote(home);
@@ -275,26 +275,40 @@ impl Hypervisor for Jupiter {
         if self.fair.len(pcpu) == 0
             && let Some(vcpu) = self.pull(host, pcpu)
         {
-            self.fair.carry(vcpu, pcpu);
+            self.fair.carry(host, vcpu, pcpu);
         }
         let vcpu = self.first(host, pcpu)?;
-        self.fair.take(vcpu, pcpu);
+        self.fair.take(host, vcpu, pcpu);
         let left = self.left(host, vcpu);
         self.vcpus[vcpu.index()].due = false;
-        let slice = if self.enforces() && left > Ns::ZERO {
-            left.min(self.settings.slice)
+        let slice = if !self.enforces() {
+            self.fair.turn()
+        } else if left > Ns::ZERO {
+            Some(left.min(self.settings.slice))
         } else {
-            self.settings.slice
+            Some(self.settings.slice)
         };
-        Some(Pick {
-            vcpu,
-            slice: Some(slice),
-        })
+        Some(Pick { vcpu, slice })
     }
 
-    fn charge(&mut self, _: &mut Host<'_>, vcpu: Vcpu, _: CpuId, ran: Ns, _: Ns) {
-        self.fair.charge(vcpu, ran);
+    fn charge(&mut self, _: &mut Host<'_>, vcpu: Vcpu, pcpu: CpuId, ran: Ns, _: Ns) {
+        self.fair.charge(vcpu, pcpu, ran);
         self.vcpus[vcpu.index()].used += ran;
+    }
+
+    fn halt(&mut self, host: &mut Host<'_>, vcpu: Vcpu, _: CpuId) {
+        self.fair.halt(host, vcpu);
+    }
+
+    fn tick_period(&self) -> Option<Ns> {
+        self.fair.tick_period()
+    }
+
+    fn tick(&mut self, host: &mut Host<'_>) {
+        // While it is on it decides itself whose turn ends.
+        if !self.enforces() {
+            self.fair.tick(host);
+        }
     }
 
     fn ipi(&mut self, _: &mut Host<'_>, from: Vcpu, to: Vcpu) {

@@ -107,7 +107,7 @@ impl Jupiter {
     pub(super) fn hand_out(&mut self, host: &mut Host<'_>) {
         let capacity = PERIOD * u64::from(host.pcpu_count());
         let vms = &host.machine().vms;
-        let weight_of = |vm: usize| u64::from(vms[vm].weight) * vms[vm].vcpus.len() as u64;
+        let weight_of = |vm: usize| host.vm_weight(&vms[vm]);
         let weights: u64 = (0..vms.len()).map(weight_of).sum();
         let shares: Vec<Ns> = (0..vms.len())
             .map(|vm| capacity.scaled(weight_of(vm), weights.max(1)))
@@ -231,8 +231,8 @@ impl Jupiter {
             if !host.allows(a, to_a) || !host.allows(b, to_b) {
                 continue;
             }
-            self.fair.carry(a, to_a);
-            self.fair.carry(b, to_b);
+            self.fair.carry(host, a, to_a);
+            self.fair.carry(host, b, to_b);
             self.swaps += 1;
             for pcpu in [to_a, to_b] {
                 if host.is_idle(pcpu) {

@@ -49,11 +49,14 @@ pub(super) enum Task {
     Barrier(Ns),
 }
 
-/// A VM: the tasks of each vCPU, weight, declared I/O-intensive.
+/// A VM: the tasks of each vCPU, weight, shares if it is a control group, whether vCPU n
+/// may use pCPU n alone, declared I/O-intensive.
 #[derive(Clone, Debug)]
 pub(super) struct Vm {
     pub(super) vcpus: Vec<Vec<Task>>,
     pub(super) weight: u32,
+    pub(super) shares: Option<u32>,
+    pub(super) pinned: bool,
     pub(super) io: bool,
 }
 
@@ -61,6 +64,8 @@ pub(super) fn vm(vcpus: &[&[Task]]) -> Vm {
     Vm {
         vcpus: vcpus.iter().map(|tasks| tasks.to_vec()).collect(),
         weight: NORMAL_WEIGHT,
+        shares: None,
+        pinned: false,
         io: vcpus
             .iter()
             .flat_map(|t| t.iter())
@@ -220,9 +225,11 @@ fn simulate(bed: &Bed, policy: Box<dyn Hypervisor>, vms: &[Vm], length: Ns) -> O
     };
     let mut guests = Vec::new();
     for (n, vm) in vms.iter().enumerate() {
-        let pins = vec![Vec::new(); vm.vcpus.len()];
+        let pin = |n: usize| vm.pinned.then_some(CpuId(n as u32)).into_iter().collect();
+        let pins: Vec<Vec<CpuId>> = (0..vm.vcpus.len()).map(pin).collect();
         let id = machine.add_vm(&format!("vm{n}"), vm.weight, &pins);
         machine.vms[n].io_intensive = vm.io;
+        machine.vms[n].shares = vm.shares;
         let first = Vcpu(machine.vms[n].vcpus.start);
         let mut guest = Guest::new(id, first, vm.vcpus.len() as u32, kernel, 1);
         let tasks = || vm.vcpus.iter().flatten();

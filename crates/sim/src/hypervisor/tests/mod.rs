@@ -5,4 +5,5 @@
 mod all;
 mod bed;
 mod golden;
+mod groups;
 mod schedules;
