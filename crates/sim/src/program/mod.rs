@@ -6,7 +6,9 @@
 //! spinning at a barrier or lock; whatever a system call costs is a `Compute` of
 //! its own. What a program has got done it counts itself ([`Done`]).
 
+mod adversary;
 mod compute;
+mod locked;
 mod net;
 mod parallel;
 mod reader;
@@ -14,7 +16,10 @@ mod reader;
 use units::Ns;
 use units::Time;
 
+pub use adversary::Dodger;
+pub use adversary::FakeIo;
 pub use compute::Compute;
+pub use locked::Locked;
 pub use net::Backend;
 pub use net::Echo;
 pub use parallel::Later;
