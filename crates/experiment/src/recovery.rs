@@ -260,6 +260,7 @@ mod tests {
                 round: 0,
                 at: Ns::ZERO,
                 boot: 0,
+                work: Vec::new(),
                 window: Ns::from_secs(2),
                 io: Some(crate::result::Io {
                     series: Some(series(&ops)),

@@ -10,6 +10,7 @@
 mod books;
 mod derived;
 mod recorded;
+mod work;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -34,6 +35,8 @@ pub use recorded::TaskState;
 pub use recorded::TaskTrack;
 pub use recorded::Timeline;
 pub use recorded::VcpuTrack;
+pub use work::LoadWork;
+pub use work::VmWork;
 
 /// Version of the document; changes when a field changes its meaning or a
 /// reader of the old one would misread the new one.
@@ -138,6 +141,9 @@ pub struct Phase {
     /// two boots are not paired.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub boot: u32,
+    /// What each VM got done, where the scenario names its VMs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub work: Vec<VmWork>,
     /// How long it was open.
     pub window: Ns,
     /// The load's I/O, if it does any.

@@ -52,6 +52,7 @@ pub(crate) fn fixture() -> RunResult {
         round,
         at: Ns::from_secs(1),
         boot: 0,
+        work: Vec::new(),
         window: Ns::from_secs(2),
         io: (ops > 0.0).then(|| Io {
             ops_per_s: ops,

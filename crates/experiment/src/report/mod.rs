@@ -9,6 +9,7 @@ mod short;
 mod steps;
 #[cfg(test)]
 mod tests;
+mod work;
 
 use std::fmt::Write;
 
@@ -72,6 +73,7 @@ pub fn text(result: &RunResult) -> String {
         hosts::hosts(&mut out, result, &load.name);
         steps::steps(&mut out, result, &load.name);
     }
+    work::work(&mut out, result);
     pooled(&mut out, result, &analysis);
     legend(&mut out, result, &analysis);
     for warning in &result.warnings {
@@ -93,7 +95,7 @@ fn head(out: &mut String, result: &RunResult) {
         out,
         &format!(
             "{} vCPUs, slice {}, sweep {} permille, {} compute thread(s) per CPU; {} round(s), warm-up {}, window {}; backend {}",
-            s.topology.cpus,
+            s.vcpus(),
             s.sharing.slice,
             s.sharing.sweep_permille,
             s.compute.threads_per_cpu,
@@ -134,7 +136,7 @@ fn head(out: &mut String, result: &RunResult) {
         line(out, &format!("disturbed by {text}"));
     }
     for &vms in &s.sharing.vms_per_pcpu {
-        if let Some(text) = host_line(&result.phases, vms, s.topology.cpus) {
+        if let Some(text) = host_line(&result.phases, vms, s.vcpus()) {
             line(out, &text);
         }
     }

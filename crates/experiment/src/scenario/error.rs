@@ -68,6 +68,16 @@ impl Locator<'_> {
         }
     }
 
+    /// A table that only the simulator has.
+    pub(super) fn only_simulated(&self, span: Range<usize>, field: &str) -> ScenarioError {
+        self.value(
+            span,
+            field,
+            "set",
+            "only the simulator has it: use `vlab sim` or `vlab sweep`, or leave it out",
+        )
+    }
+
     /// A wrong value at `span`.
     pub(super) fn value(
         &self,

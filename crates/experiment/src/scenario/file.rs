@@ -7,6 +7,7 @@
 
 use serde::Deserialize;
 use toml::Spanned;
+use toml::de::DeTable;
 
 use super::error::Locator;
 use super::error::ScenarioError;
@@ -31,6 +32,10 @@ pub(super) struct File {
     pub(super) arms: Vec<Arm>,
     #[serde(default)]
     pub(super) measured: Vec<Measured>,
+    #[serde(rename = "vm", default)]
+    pub(super) vms: Vec<Spanned<Vm>>,
+    #[serde(rename = "device", default)]
+    pub(super) devices: Vec<Spanned<Device>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -42,7 +47,7 @@ pub(super) struct Topology {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Sharing {
-    pub(super) vms_per_pcpu: Spanned<Vec<Spanned<i64>>>,
+    pub(super) vms_per_pcpu: Option<Spanned<Vec<Spanned<i64>>>>,
     pub(super) slice: Spanned<String>,
     pub(super) sweep_permille: Option<Spanned<i64>>,
 }
@@ -80,9 +85,61 @@ pub(super) struct Load {
     pub(super) cpu: Option<Spanned<String>>,
     pub(super) arrivals: Option<Spanned<Vec<Arrival>>>,
     pub(super) profile: Option<Spanned<String>>,
+    pub(super) write: Option<Spanned<bool>>,
+    pub(super) block_bytes: Option<Spanned<i64>>,
+    pub(super) submit: Option<Spanned<String>>,
+    pub(super) process: Option<Spanned<String>>,
+    pub(super) spread_permille: Option<Spanned<i64>>,
+    pub(super) work: Option<Spanned<String>>,
+    pub(super) spin: Option<Spanned<String>>,
+    pub(super) hold: Option<Spanned<String>>,
+    pub(super) trick: Option<Spanned<String>>,
+    pub(super) tick: Option<Spanned<String>>,
+    pub(super) early: Option<Spanned<String>>,
+    pub(super) every: Option<Spanned<String>>,
+    pub(super) vcpu: Option<Spanned<i64>>,
+    pub(super) pinned: Option<Spanned<bool>>,
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Vm {
+    pub(super) name: Spanned<String>,
+    pub(super) count: Option<Spanned<i64>>,
+    pub(super) vcpus: Option<Spanned<i64>>,
+    pub(super) weight: Option<Spanned<i64>>,
+    pub(super) group: Option<Spanned<bool>>,
+    pub(super) pins: Option<Spanned<Vec<Spanned<i64>>>>,
+    pub(super) placement: Option<Spanned<String>>,
+    pub(super) class: Option<Spanned<String>>,
+    pub(super) arm: Option<Spanned<bool>>,
+    pub(super) threads_per_vcpu: Option<Spanned<i64>>,
+    pub(super) loads: Option<Spanned<Vec<Spanned<String>>>>,
+    pub(super) migration: Option<Spanned<String>>,
+    pub(super) backend: Option<Spanned<String>>,
+}
+
+/// All keys of all kinds, as in [`Load`].
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Device {
+    pub(super) name: Spanned<String>,
+    pub(super) kind: Spanned<String>,
+    pub(super) path: Option<Spanned<String>>,
+    pub(super) completion_vcpu: Option<Spanned<i64>>,
+    pub(super) latency: Option<Spanned<String>>,
+    pub(super) spread_permille: Option<Spanned<i64>>,
+    pub(super) parallelism: Option<Spanned<i64>>,
+    pub(super) mb_per_s: Option<Spanned<f64>>,
+    pub(super) turn: Option<Spanned<String>>,
+    pub(super) seek: Option<Spanned<String>>,
+    pub(super) scheduler: Option<Spanned<String>>,
+    pub(super) wait: Option<Spanned<String>>,
+    pub(super) under_way: Option<Spanned<String>>,
+    pub(super) interval: Option<Spanned<String>>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Arrival {
     pub(super) at: Spanned<String>,
@@ -129,7 +186,24 @@ pub(super) struct Measured {
     pub(super) source: Spanned<String>,
 }
 
+/// What is allowed in a whole file beside that; `sweep.rs` takes it out.
+pub(super) const SWEEP: &str = "sweep";
+
 /// Parses a file's text.
 pub(super) fn parse(at: &Locator<'_>) -> Result<File, ScenarioError> {
-    toml::from_str(at.text).map_err(|error| at.shape(&error))
+    let tree = tree(at)?;
+    if let Some((key, _)) = tree.get_ref().get_key_value(SWEEP) {
+        return Err(at.only_simulated(key.span(), SWEEP));
+    }
+    file(tree, at)
+}
+
+/// Parses a file's text; only its grammar.
+pub(super) fn tree<'a>(at: &Locator<'a>) -> Result<Spanned<DeTable<'a>>, ScenarioError> {
+    DeTable::parse(at.text).map_err(|error| at.shape(&error))
+}
+
+/// The file that a tree is.
+pub(super) fn file(tree: Spanned<DeTable<'_>>, at: &Locator<'_>) -> Result<File, ScenarioError> {
+    File::deserialize(toml::Deserializer::from(tree)).map_err(|error| at.shape(&error))
 }

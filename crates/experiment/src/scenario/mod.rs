@@ -5,12 +5,16 @@
 //! makes sense. A file that parses on one machine parses on every machine;
 //! whether the machine can run it is the backend's question.
 
+mod device;
 mod error;
 mod file;
 mod host;
+mod load;
 mod part;
 mod sim;
+mod sweep;
 mod validate;
+mod vm;
 
 #[cfg(test)]
 mod tests;
@@ -21,12 +25,26 @@ use serde::Deserialize;
 use serde::Serialize;
 use units::Ns;
 
+pub use device::Device;
+pub use device::DeviceKind;
+pub use device::Elevator;
 pub use error::ScenarioError;
 pub use host::HostPolicy;
+pub use load::Arrival;
+pub use load::Burst;
+pub use load::Load;
+pub use load::LoadKind;
+pub use load::Pattern;
+pub use load::Program;
+pub use load::Threads;
+pub use load::Trick;
 pub use part::Part;
 pub use sim::Measured;
 pub use sim::Others;
 pub use sim::SimSpec;
+pub use vm::Class;
+pub use vm::Pins;
+pub use vm::Vm;
 
 /// A validated experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -35,7 +53,10 @@ pub struct Scenario {
     pub name: String,
     /// What question it answers, one line.
     pub title: String,
-    /// The VM under test.
+    /// Which point of a sweep it is: `field = value` for each axis; empty without one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub point: String,
+    /// The VM under test; with [`Scenario::vms`] the machine.
     pub topology: Topology,
     /// How it shares its pCPUs with other VMs.
     pub sharing: Sharing,
@@ -54,6 +75,13 @@ pub struct Scenario {
     /// For the simulator alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sim: Option<SimSpec>,
+    /// The VMs one by one, for the simulator alone; the first is the one under test.
+    /// Empty: as many alike as [`Sharing::vms_per_pcpu`] says.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub vms: Vec<Vm>,
+    /// Devices of these VMs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub devices: Vec<Device>,
     /// Figures measured elsewhere, to be shown beside simulated ones.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub measured: Vec<Measured>,
@@ -62,7 +90,7 @@ pub struct Scenario {
 /// The VM under test.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Topology {
-    /// vCPUs, each on a pCPU of its own: 1..=1024.
+    /// vCPUs, each on a pCPU of its own: 1..=1024. With [`Scenario::vms`]: pCPUs.
     pub cpus: u32,
 }
 
@@ -127,126 +155,6 @@ impl Baselines {
 pub struct Compute {
     /// Busy threads pinned to each CPU, at nice 0: 0..=16.
     pub threads_per_cpu: u32,
-}
-
-/// One I/O load.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Load {
-    /// Its name in the report.
-    pub name: String,
-    /// What it does.
-    pub kind: LoadKind,
-}
-
-/// What a load does.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "kebab-case")]
-pub enum LoadKind {
-    /// Reads from a file, past the page cache.
-    Disk {
-        /// In which order.
-        pattern: Pattern,
-        /// Requests in flight: 1..=256.
-        queue_depth: u32,
-        /// Bytes of one request, in KiB: 1..=4096.
-        block_kib: u32,
-        /// Size of the file in MiB: 16..=65536.
-        file_mib: u32,
-        /// Threads that do this, each with its own queue: 1..=64.
-        #[serde(default = "one")]
-        threads: u32,
-        /// For [`Pattern::Bursty`]: how long it reads, and how long it pauses.
-        burst: Option<Burst>,
-    },
-    /// Writes one block after the other and waits until each is on the disk: the
-    /// log of a database.
-    Fsync {
-        /// Bytes of one write, in KiB: 1..=4096.
-        block_kib: u32,
-        /// After so many MiB it begins at the start of its file again: 16..=65536.
-        file_mib: u32,
-        /// To a file that grows, so that the file system allocates blocks in each
-        /// write, and not to one that was written before. What was recorded
-        /// before there was this choice had appended.
-        #[serde(default = "yes")]
-        append: bool,
-        /// Threads that do this, each with its own file: 1..=64.
-        threads: u32,
-    },
-    /// Requests of a fixed device time, each completed on the CPU that
-    /// submitted it: what a device with one queue per CPU does.
-    Pulse {
-        /// Requests in flight: 1..=256.
-        queue_depth: u32,
-        /// Device time of one request.
-        device: Ns,
-        /// Threads that do this from the start, each with its own queue: 1..=64.
-        threads: u32,
-        /// What a thread computes after each request, on a CPU of its own: a
-        /// task that mixes I/O and computation (V24). 0..=100 ms.
-        #[serde(default)]
-        cpu: Ns,
-        /// Threads that come later (Fig 14), in order of time.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        arrivals: Vec<Arrival>,
-    },
-    /// An application as a profile of the simulator describes it; no other
-    /// backend has it.
-    Profile {
-        /// The profile's name.
-        profile: String,
-    },
-    /// No I/O at all: what does the daemon cost then?
-    Idle,
-}
-
-const fn one() -> u32 {
-    1
-}
-
-const fn yes() -> bool {
-    true
-}
-
-/// More threads from some instant of the window on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Arrival {
-    /// After the window has opened; within it.
-    pub at: Ns,
-    /// How many: 1..=64.
-    pub threads: u32,
-}
-
-impl LoadKind {
-    /// Threads that arrive within the window; empty for loads that do not change.
-    #[must_use]
-    pub fn arrivals(&self) -> &[Arrival] {
-        match self {
-            Self::Pulse { arrivals, .. } => arrivals,
-            Self::Disk { .. } | Self::Fsync { .. } | Self::Profile { .. } | Self::Idle => &[],
-        }
-    }
-}
-
-/// Order of disk reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Pattern {
-    /// Uniformly random blocks.
-    RandomRead,
-    /// One block after the other.
-    SequentialRead,
-    /// Random blocks in bursts with pauses between them.
-    Bursty,
-}
-
-/// Lengths of a burst and of the pause after it.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Burst {
-    /// Reading.
-    pub on: Ns,
-    /// Pausing.
-    pub off: Ns,
 }
 
 /// One thing that is compared.
@@ -328,18 +236,14 @@ impl ArmKind {
 }
 
 impl Scenario {
-    /// Reads and validates a file.
+    /// Reads and validates a file that a real machine can run.
     ///
     /// # Errors
-    /// The file cannot be read, is not TOML of this shape, or asks for
-    /// something that makes no sense; the error names file, line, field, value
-    /// and what would be right.
+    /// The file cannot be read, is not TOML of this shape, asks for something that
+    /// makes no sense, or for what only the simulator has; the error names file,
+    /// line, field, value and what would be right.
     pub fn load(path: &Path) -> Result<Self, ScenarioError> {
-        let text = std::fs::read_to_string(path).map_err(|source| ScenarioError::Read {
-            path: path.to_owned(),
-            source,
-        })?;
-        Self::parse(&text, &path.display().to_string())
+        Self::parse(&read(path)?, &path.display().to_string())
     }
 
     /// Parses and validates a text; `file` is the name that errors use.
@@ -349,7 +253,32 @@ impl Scenario {
     pub fn parse(text: &str, file: &str) -> Result<Self, ScenarioError> {
         let at = error::Locator { file, text };
         let raw = file::parse(&at)?;
+        validate::measurable(&raw, &at)?;
         validate::validate(raw, &at)
+    }
+
+    /// Reads and validates a file for the simulator: a scenario for each
+    /// point of its `[sweep]`, or the only one.
+    ///
+    /// # Errors
+    /// As [`Scenario::load`], but for what only the simulator has.
+    pub fn load_points(path: &Path) -> Result<Vec<Self>, ScenarioError> {
+        Self::parse_points(&read(path)?, &path.display().to_string())
+    }
+
+    /// Parses and validates a text for the simulator; `file` is the name that errors
+    /// use.
+    ///
+    /// # Errors
+    /// As [`Scenario::load_points`], except for reading.
+    pub fn parse_points(text: &str, file: &str) -> Result<Vec<Self>, ScenarioError> {
+        sweep::points(&error::Locator { file, text })
+    }
+
+    /// vCPUs of the VM under test.
+    #[must_use]
+    pub fn vcpus(&self) -> u32 {
+        self.vms.first().map_or(self.topology.cpus, |vm| vm.vcpus)
     }
 
     /// The arms measured in round `round` (from 0), in the order of that round:
@@ -384,4 +313,11 @@ impl Scenario {
     pub fn names_host_policies(&self) -> bool {
         self.arms.iter().any(|arm| arm.host_policy.is_some())
     }
+}
+
+fn read(path: &Path) -> Result<String, ScenarioError> {
+    std::fs::read_to_string(path).map_err(|source| ScenarioError::Read {
+        path: path.to_owned(),
+        source,
+    })
 }

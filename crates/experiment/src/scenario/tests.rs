@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
+mod fuzz;
+mod mutate;
+mod vms;
+
 use units::Ns;
 
 use super::ArmKind;
@@ -466,8 +470,10 @@ fn every_scenario_of_the_tree_is_valid_and_named_like_its_file() {
         if path.extension().is_none_or(|extension| extension != "toml") {
             continue;
         }
-        let scenario = Scenario::load(&path).unwrap_or_else(|error| panic!("{error}"));
-        assert_eq!(path.file_stem().unwrap(), scenario.name.as_str());
+        let points = Scenario::load_points(&path).unwrap_or_else(|error| panic!("{error}"));
+        for scenario in points {
+            assert_eq!(path.file_stem().unwrap(), scenario.name.as_str());
+        }
         seen += 1;
     }
     assert!(seen > 5, "{seen} scenarios");

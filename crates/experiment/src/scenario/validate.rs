@@ -2,10 +2,14 @@
 //! What makes sense in a scenario, and the defaults.
 
 mod arm;
+mod device;
 mod load;
+mod program;
 mod sim;
 mod value;
+mod vm;
 
+use toml::Spanned;
 use units::Ns;
 
 use self::value::duration;
@@ -33,6 +37,19 @@ const DEFAULT_SWEEP_PERMILLE: u32 = 100;
 const DEFAULT_ROUNDS: u32 = 5;
 const DEFAULT_WARMUP: Ns = Ns(500_000_000);
 const DEFAULT_WINDOW: Ns = Ns(2_000_000_000);
+/// Beside `[[vm]]`: every pCPU keeps a book for every VM.
+const MAX_PCPUS: u32 = 256;
+
+/// Refuses what only the simulator has.
+pub(super) fn measurable(raw: &file::File, at: &Locator<'_>) -> Result<(), ScenarioError> {
+    if let Some(vm) = raw.vms.first() {
+        return Err(at.only_simulated(vm.span(), "vm"));
+    }
+    if let Some(device) = raw.devices.first() {
+        return Err(at.only_simulated(device.span(), "device"));
+    }
+    Ok(())
+}
 
 /// Checks a parsed file.
 pub(super) fn validate(raw: file::File, at: &Locator<'_>) -> Result<Scenario, ScenarioError> {
@@ -48,9 +65,10 @@ pub(super) fn validate(raw: file::File, at: &Locator<'_>) -> Result<Scenario, Sc
     let topology = Topology {
         cpus: integer(&raw.topology.cpus, "topology.cpus", 1..=1024, at)?,
     };
-    let sharing = sharing(raw.sharing, at)?;
+    let own_vms = !raw.vms.is_empty();
+    let mut sharing = sharing(raw.sharing, own_vms, at)?;
     let measure = measure(raw.measure, at)?;
-    let threads_per_cpu = optional_integer(
+    let mut threads_per_cpu = optional_integer(
         raw.compute.threads_per_cpu.as_ref(),
         "compute.threads_per_cpu",
         0..=16,
@@ -58,10 +76,18 @@ pub(super) fn validate(raw: file::File, at: &Locator<'_>) -> Result<Scenario, Sc
         at,
     )?;
 
+    let devices = device::devices(raw.devices, own_vms, at)?;
     let mut loads: Vec<Load> = Vec::new();
+    let mut spans = Vec::new();
+    let context = load::Context {
+        window: measure.window,
+        devices: &devices,
+        own_vms,
+    };
     for (index, raw) in raw.loads.into_iter().enumerate() {
         let span = raw.name.span();
-        let load = load::load(raw, index, measure.window, at)?;
+        spans.push(span.clone());
+        let load = load::load(raw, index, &context, at)?;
         if loads.iter().any(|other| other.name == load.name) {
             return Err(at.value(
                 span,
@@ -74,6 +100,27 @@ pub(super) fn validate(raw: file::File, at: &Locator<'_>) -> Result<Scenario, Sc
     }
     if loads.is_empty() {
         return Err(at.value(0..0, "load", "missing", "add at least one [[load]]"));
+    }
+    if own_vms && topology.cpus > MAX_PCPUS {
+        let expected = format!("write a number from 1 to {MAX_PCPUS} beside [[vm]]");
+        let cpus = &raw.topology.cpus;
+        return Err(at.value(cpus.span(), "topology.cpus", topology.cpus, expected));
+    }
+    let vms = vm::vms(
+        raw.vms,
+        &vm::Context {
+            pcpus: topology.cpus,
+            threads_per_cpu,
+            devices: &devices,
+            loads: &loads,
+        },
+        at,
+    )?;
+    if own_vms {
+        let vcpus: u32 = vms.iter().map(|vm| vm.count * vm.vcpus).sum();
+        sharing.vms_per_pcpu = vec![vcpus.div_ceil(topology.cpus)];
+        threads_per_cpu = vms.first().map_or(0, |vm| vm.threads_per_vcpu);
+        loads = vm::phases(loads, &spans, &vms, at)?;
     }
 
     let mut arms: Vec<Arm> = Vec::new();
@@ -112,8 +159,9 @@ pub(super) fn validate(raw: file::File, at: &Locator<'_>) -> Result<Scenario, Sc
 
     let sim = raw
         .sim
-        .map(|raw| sim::sim(raw, topology.cpus, at))
+        .map(|raw| sim::sim(raw, topology.cpus, own_vms, at))
         .transpose()?;
+    let sim = sim.or(own_vms.then(sim::beside_vms));
     let mut measured = Vec::new();
     for (index, raw) in raw.measured.into_iter().enumerate() {
         measured.push(sim::measured(raw, index, &loads, &arms, at)?);
@@ -122,37 +170,23 @@ pub(super) fn validate(raw: file::File, at: &Locator<'_>) -> Result<Scenario, Sc
     Ok(Scenario {
         name,
         title: raw.title.into_inner().trim().to_owned(),
+        point: String::new(),
         topology,
         sharing,
         measure,
         compute: Compute { threads_per_cpu },
         loads,
         arms,
-        host_config: raw.host_config.map(toml::Spanned::into_inner),
+        host_config: raw.host_config.map(Spanned::into_inner),
         sim,
+        vms,
+        devices,
         measured,
     })
 }
 
-fn sharing(raw: file::Sharing, at: &Locator<'_>) -> Result<Sharing, ScenarioError> {
-    let field = "sharing.vms_per_pcpu";
-    let span = raw.vms_per_pcpu.span();
-    let mut vms_per_pcpu = Vec::new();
-    for value in raw.vms_per_pcpu.into_inner() {
-        let n = integer(&value, field, 1..=64, at)?;
-        if vms_per_pcpu.contains(&n) {
-            return Err(at.value(value.span(), field, n, "name each number of VMs once"));
-        }
-        vms_per_pcpu.push(n);
-    }
-    if vms_per_pcpu.is_empty() {
-        return Err(at.value(
-            span,
-            field,
-            "empty",
-            "list numbers of VMs from 1 to 64, for instance [2, 4, 8]",
-        ));
-    }
+fn sharing(raw: file::Sharing, own_vms: bool, at: &Locator<'_>) -> Result<Sharing, ScenarioError> {
+    let vms_per_pcpu = vms_per_pcpu(raw.vms_per_pcpu, raw.slice.span(), own_vms, at)?;
     let slice = duration(
         &raw.slice,
         "sharing.slice",
@@ -171,6 +205,39 @@ fn sharing(raw: file::Sharing, at: &Locator<'_>) -> Result<Sharing, ScenarioErro
         slice,
         sweep_permille,
     })
+}
+
+fn vms_per_pcpu(
+    raw: Option<Spanned<Vec<Spanned<i64>>>>,
+    slice: std::ops::Range<usize>,
+    own_vms: bool,
+    at: &Locator<'_>,
+) -> Result<Vec<u32>, ScenarioError> {
+    const EXAMPLE: &str = "list numbers of VMs from 1 to 64, for instance [2, 4, 8]";
+    let field = "sharing.vms_per_pcpu";
+    let raw = match (raw, own_vms) {
+        // Counted when they are known.
+        (None, true) => return Ok(Vec::new()),
+        (None, false) => return Err(at.value(slice, field, "missing", EXAMPLE)),
+        (Some(given), true) => {
+            let expected = "[[vm]] says which VMs there are; leave it out";
+            return Err(at.value(given.span(), field, "set", expected));
+        }
+        (Some(raw), false) => raw,
+    };
+    let span = raw.span();
+    let mut vms_per_pcpu = Vec::new();
+    for value in raw.into_inner() {
+        let n = integer(&value, field, 1..=64, at)?;
+        if vms_per_pcpu.contains(&n) {
+            return Err(at.value(value.span(), field, n, "name each number of VMs once"));
+        }
+        vms_per_pcpu.push(n);
+    }
+    if vms_per_pcpu.is_empty() {
+        return Err(at.value(span, field, "empty", EXAMPLE));
+    }
+    Ok(vms_per_pcpu)
 }
 
 fn measure(raw: file::Measure, at: &Locator<'_>) -> Result<Measure, ScenarioError> {
@@ -203,7 +270,7 @@ fn measure(raw: file::Measure, at: &Locator<'_>) -> Result<Measure, ScenarioErro
     })
 }
 
-fn baselines(word: &toml::Spanned<String>, at: &Locator<'_>) -> Result<Baselines, ScenarioError> {
+fn baselines(word: &Spanned<String>, at: &Locator<'_>) -> Result<Baselines, ScenarioError> {
     let known = Baselines::NAMES
         .iter()
         .find(|(name, _)| name == word.as_ref());

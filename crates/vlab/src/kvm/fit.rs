@@ -100,6 +100,7 @@ pub(super) fn dilate(scenario: &mut Scenario, by: u64) {
             LoadKind::Disk { .. }
             | LoadKind::Fsync { .. }
             | LoadKind::Profile { .. }
+            | LoadKind::Simulated { .. }
             | LoadKind::Idle => {}
         }
     }

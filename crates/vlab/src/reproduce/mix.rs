@@ -30,8 +30,11 @@ use sim::machine::NORMAL_WEIGHT;
 use sim::machine::Smt;
 use sim::program::Backend;
 use sim::program::Compute;
+use sim::program::Dodger;
 use sim::program::Echo;
+use sim::program::FakeIo;
 use sim::program::Later;
+use sim::program::Locked;
 use sim::program::Parallel;
 use sim::program::Program;
 use sim::program::Reader;
@@ -70,6 +73,21 @@ pub(super) enum Work {
     },
     /// Serves the ring of a driver domain.
     Backend(Ns),
+    /// Takes one lock of its VM again and again.
+    Locks {
+        /// Median work outside.
+        work: Ns,
+        /// Sigma of its logarithm in thousandths.
+        spread: u32,
+        /// Work while it holds it.
+        hold: Ns,
+        /// Spins so long before it blocks.
+        spin: Ns,
+    },
+    /// Sleeps over the ticks: from tick to tick, before and after each.
+    Dodge(Ns, Ns),
+    /// Makes I/O events: device, work between two.
+    FakeIo(u32, Ns),
 }
 
 /// Groups of tasks.
@@ -95,6 +113,10 @@ pub(super) struct Task {
     pub(super) at: Ns,
     /// Ends with the first request or unit after that.
     pub(super) until: Option<Ns>,
+    /// Before all tasks with a weight (`SCHED_FIFO`).
+    pub(super) fifo: bool,
+    /// Its measured group, if it is not that of its work.
+    pub(super) group: Option<u32>,
 }
 
 impl Task {
@@ -106,6 +128,8 @@ impl Task {
             weight: NORMAL_WEIGHT,
             at: Ns::ZERO,
             until: None,
+            fifo: false,
+            group: None,
         }
     }
 
@@ -147,6 +171,8 @@ pub(super) enum Daemon {
     /// xBalloon: the share of a CPU that one I/O task would use, in thousandths;
     /// the host's slice, and the gap after it; does it pause all vCPUs?
     Xballoon(u32, Ns, Ns, bool),
+    /// xBalloon as the daemon has it: it finds out.
+    Balloon(Box<MigraterSettings>),
 }
 
 /// One VM.
@@ -162,6 +188,8 @@ pub(super) struct Vm {
     pub(super) kernel: KernelSettings,
     pub(super) tasks: Vec<Task>,
     pub(super) daemon: Daemon,
+    /// The vCPU on which completions of its disks arrive, if it is always the same.
+    pub(super) completion: Option<VcpuId>,
 }
 
 impl Vm {
@@ -176,6 +204,7 @@ impl Vm {
             kernel: KernelSettings::scaled(vcpus),
             tasks,
             daemon: Daemon::None,
+            completion: None,
         }
     }
 
@@ -283,7 +312,28 @@ pub(super) fn watched(
     Ok(steps)
 }
 
+/// How a device is attached.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Attached {
+    pub(super) path: Path,
+    pub(super) behind_driver: bool,
+}
+
 fn build(mix: &Mix, policy: &str, seed: u64) -> anyhow::Result<Sim> {
+    let attached = Attached {
+        path: Path::Submitter,
+        behind_driver: mix.driver.is_some(),
+    };
+    assemble(mix, &vec![attached; mix.devices.len()], policy, seed)
+}
+
+/// A machine whose devices are attached in different ways.
+pub(super) fn assemble(
+    mix: &Mix,
+    attached: &[Attached],
+    policy: &str,
+    seed: u64,
+) -> anyhow::Result<Sim> {
     let policy = policy_of(mix, policy)?;
     let smt = mix.smt.unwrap_or_default();
     let mut machine = Machine::new(mix.pcpus, mix.smt.is_some(), mix.costs, smt);
@@ -308,16 +358,16 @@ fn build(mix: &Mix, policy: &str, seed: u64) -> anyhow::Result<Sim> {
     for guest in guests {
         sim.add_guest(guest);
     }
-    for device in &mix.devices {
+    for (device, attached) in mix.devices.iter().zip(attached) {
         let device: Box<dyn Device> = match *device {
             Dev::Ssd(settings) => Box::new(Ssd::new(settings)),
             Dev::Hdd(settings) => Box::new(Hdd::new(settings)),
             Dev::Net(settings) => Box::new(Net::new(settings)),
         };
-        if mix.driver.is_some() {
-            sim.add_device_behind_driver(device, Path::Submitter);
+        if attached.behind_driver {
+            sim.add_device_behind_driver(device, attached.path);
         } else {
-            sim.add_device(device, Path::Submitter);
+            sim.add_device(device, attached.path);
         }
     }
     if let Some(driver) = mix.driver {
@@ -333,13 +383,18 @@ fn guest(vm: &Vm, id: VmId, first: Vcpu, seed: u64) -> Guest {
     let mut guest = Guest::new(id, first, vm.vcpus, vm.kernel, seed);
     let parallel = |task: &&Task| matches!(task.work, Work::Parallel { .. });
     guest.add_barrier(vm.tasks.iter().filter(parallel).count() as u32);
+    guest.add_lock();
     let mut compute = Vec::new();
     for task in &vm.tasks {
         let (group, program) = program(task);
         let added = guest.add(NewTask {
             name: format!("{group}"),
-            group,
-            class: Class::Fair(task.weight),
+            group: task.group.unwrap_or(group),
+            class: if task.fifo {
+                Class::Fifo
+            } else {
+                Class::Fair(task.weight)
+            },
             mask: if task.pinned {
                 CpuSet::only(VcpuId(task.vcpu))
             } else {
@@ -355,7 +410,10 @@ fn guest(vm: &Vm, id: VmId, first: Vcpu, seed: u64) -> Guest {
     match &vm.daemon {
         Daemon::None => {}
         Daemon::Vmigrater(settings) => {
-            guest.set_migrater(Migrater::new((**settings).clone(), vm.vcpus, None));
+            guest.set_migrater(Migrater::new((**settings).clone(), vm.vcpus, vm.completion));
+        }
+        Daemon::Balloon(settings) => {
+            guest.set_xballoon(xballoon::Settings::default(), (**settings).clone());
         }
         Daemon::Xballoon(demand_permille, slice, gap, whole_vm) => {
             guest.set_balloon(BalloonSettings {
@@ -396,6 +454,17 @@ fn program(task: &Task) -> (u32, Box<dyn Program>) {
             }),
         ),
         Work::Backend(work) => (BACKEND, Box::new(Backend::new(work))),
+        Work::Locks {
+            work,
+            spread,
+            hold,
+            spin,
+        } => (PARALLEL, Box::new(Locked::new(0, work, spread, hold, spin))),
+        Work::Dodge(tick, early) => (COMPUTE, Box::new(Dodger::new(tick, early))),
+        Work::FakeIo(device, every) => (
+            COMPUTE,
+            Box::new(FakeIo::new(sim::ids::DeviceId(device), every)),
+        ),
     };
     let program = match task.until {
         None => program,

@@ -17,10 +17,12 @@ mod jupiter_more;
 mod mix;
 mod outcome;
 mod parameters;
+pub(crate) mod platforms;
 mod sensitivity;
 mod tuning;
 mod vmigrater;
 mod vmigrater_more;
+pub(crate) mod vms;
 mod vsmtio;
 mod vsmtio_more;
 

@@ -181,6 +181,7 @@ impl InGuest {
             // Who counts them fills it in.
             at: Ns::ZERO,
             boot: 0,
+            work: Vec::new(),
             window: window.length(),
             io,
             compute_per_s,

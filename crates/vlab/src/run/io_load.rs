@@ -123,6 +123,9 @@ impl IoLoad {
             LoadKind::Profile { profile } => {
                 anyhow::bail!("the application {profile} exists in the simulator only")
             }
+            LoadKind::Simulated { .. } => {
+                anyhow::bail!("load {} exists in the simulator only", load.name)
+            }
             LoadKind::Pulse {
                 queue_depth,
                 device,

@@ -217,6 +217,7 @@ impl Bench<'_> {
             round: step.round,
             at: window.from.since(self.started),
             boot: 0,
+            work: Vec::new(),
             window: window.length(),
             io,
             compute_per_s,

@@ -18,6 +18,7 @@ use sim::device::Ssd;
 use sim::device::SsdSettings;
 use sim::engine::Sim;
 use sim::guest::Class;
+use sim::guest::DaemonCosts;
 use sim::guest::Guest;
 use sim::guest::Migrater;
 use sim::guest::MigraterSettings;
@@ -41,6 +42,8 @@ use units::VcpuId;
 
 use super::platform;
 use super::platform::Platform;
+use crate::reproduce::vms;
+use crate::reproduce::vms::InGuest;
 use crate::run::Unusable;
 use crate::run::schedule::Step;
 
@@ -49,6 +52,10 @@ use crate::run::schedule::Step;
 pub(super) const COMPUTE: u32 = 1000;
 /// Group of I/O tasks.
 pub(super) const IO: u32 = 1;
+/// Group of loads beside the measured one: the load's place in its VM is added.
+pub(super) const LOADS: u32 = 1 << 20;
+/// A warm-up has at least so many periods, as in a measurement.
+const WARMUP_PERIODS: u64 = 10;
 /// A work unit of the compute tasks.
 pub(super) const UNIT: Ns = Ns::from_us(500);
 /// Weight of nice -20 in Linux.
@@ -58,14 +65,7 @@ const NICE_MINUS_20: u32 = 88_761;
 pub(super) fn simulation(scenario: &Scenario, step: &Step<'_>, seed: u64) -> anyhow::Result<Sim> {
     let spec = scenario.sim.clone().unwrap_or_default();
     let cpus = scenario.topology.cpus;
-    let Some(platform) = platform::by_name(&spec.platform, cpus) else {
-        return Err(Unusable(format!(
-            "sim.platform is \"{}\"; the simulator has {}",
-            spec.platform,
-            platform::NAMES.join(", ")
-        ))
-        .into());
-    };
+    let platform = platform::by_name(&spec.platform, cpus)?;
     let vms = step.vms_per_pcpu;
     let sharing = Sharing {
         vms_per_pcpu: vms,
@@ -83,6 +83,9 @@ pub(super) fn simulation(scenario: &Scenario, step: &Step<'_>, seed: u64) -> any
         Some(ArmKind::Host { policy }) => policy,
         _ => &spec.host,
     };
+    if !scenario.vms.is_empty() {
+        return own_vms(scenario, step, host, seed);
+    }
     let Some(policy) = by_name(host, &sharing) else {
         return Err(Unusable(format!(
             "the host policy \"{host}\" does not exist; the simulator has {}",
@@ -156,6 +159,47 @@ pub(super) fn simulation(scenario: &Scenario, step: &Step<'_>, seed: u64) -> any
     }
     sim.add_device(device(step.load, &spec, &platform), path);
     Ok(sim)
+}
+
+/// The same, where the scenario says which VMs there are.
+fn own_vms(scenario: &Scenario, step: &Step<'_>, host: &str, seed: u64) -> anyhow::Result<Sim> {
+    let name = scenario.sim.clone().unwrap_or_default().platform;
+    let platform = |cpus| platform::by_name(&name, cpus);
+    let costs = platform(scenario.vcpus())?.daemon;
+    let kind = step.arm.map(|arm| &arm.kind);
+    let arm = InGuest {
+        fifo: step.fifo || matches!(kind, Some(ArmKind::Fifo)),
+        weight: matches!(kind, Some(ArmKind::Nice)).then_some(NICE_MINUS_20),
+        balloon: xballoon(step, costs)?,
+        migrater: daemon(step, costs)?,
+    };
+    vms::build(&vms::Request {
+        scenario,
+        load: step.load,
+        compute: step.compute,
+        alone: step.arm.is_none(),
+        arm,
+        host,
+        opens: opens(scenario, step),
+        groups: vms::Groups {
+            io: IO,
+            compute: COMPUTE,
+            loads: LOADS,
+        },
+        seed,
+        platform: &platform,
+    })
+}
+
+/// How long after the beginning the window opens. Rounds begin at different phases of
+/// the host's slices.
+pub(super) fn opens(scenario: &Scenario, step: &Step<'_>) -> Ns {
+    let slice = scenario.sharing.slice;
+    let mut warmup = scenario.measure.warmup;
+    if step.vms_per_pcpu > 1 {
+        warmup = warmup.max(slice * u64::from(step.vms_per_pcpu) * WARMUP_PERIODS);
+    }
+    warmup + slice.scaled(u64::from(step.round) * 37 % 100, 31)
 }
 
 fn compute(vcpu: u32) -> NewTask {
@@ -238,6 +282,10 @@ fn add_load(
         LoadKind::Fsync { .. } => {
             return Err(Unusable(format!("load {}: the simulator has no fsync", load.name)).into());
         }
+        LoadKind::Simulated { .. } => {
+            let text = format!("load {}: needs [[vm]] tables", load.name);
+            return Err(Unusable(text).into());
+        }
         LoadKind::Profile { profile } => {
             return super::profile::add(guest, profile, class, platform, cpus);
         }
@@ -278,21 +326,24 @@ fn start_daemon(
     cpus: u32,
     fixed: Option<VcpuId>,
 ) -> anyhow::Result<()> {
-    if let Some(arm) = step.arm
-        && let ArmKind::Xballoon { config } = &arm.kind
-    {
-        if config.is_some() {
-            return Err(reads_no_configuration(&arm.name));
-        }
-        let settings = MigraterSettings {
-            costs: platform.daemon,
-            ..MigraterSettings::default()
-        };
+    if let Some(settings) = xballoon(step, platform.daemon)? {
         guest.set_xballoon(xballoon::Settings::default(), settings);
-    } else if let Some(settings) = daemon(step, platform)? {
+    } else if let Some(settings) = daemon(step, platform.daemon)? {
         guest.set_migrater(Migrater::new(settings, cpus, fixed));
     }
     Ok(())
+}
+
+/// The daemon in mode xballoon, as an arm wants it.
+fn xballoon(step: &Step<'_>, costs: DaemonCosts) -> anyhow::Result<Option<MigraterSettings>> {
+    match step.arm.map(|arm| (&arm.name, &arm.kind)) {
+        Some((name, ArmKind::Xballoon { config: Some(_) })) => Err(reads_no_configuration(name)),
+        Some((_, ArmKind::Xballoon { config: None })) => Ok(Some(MigraterSettings {
+            costs,
+            ..MigraterSettings::default()
+        })),
+        _ => Ok(None),
+    }
 }
 
 fn reads_no_configuration(arm: &str) -> anyhow::Error {
@@ -303,7 +354,7 @@ fn reads_no_configuration(arm: &str) -> anyhow::Error {
 }
 
 /// vMigrater as an arm wants it.
-fn daemon(step: &Step<'_>, platform: &Platform) -> anyhow::Result<Option<MigraterSettings>> {
+fn daemon(step: &Step<'_>, costs: DaemonCosts) -> anyhow::Result<Option<MigraterSettings>> {
     let Some(arm) = step.arm else {
         return Ok(None);
     };
@@ -352,6 +403,6 @@ fn daemon(step: &Step<'_>, platform: &Platform) -> anyhow::Result<Option<Migrate
             Part::Trial => {}
         }
     }
-    settings.costs = platform.daemon;
+    settings.costs = costs;
     Ok(Some(settings))
 }

@@ -4,15 +4,18 @@
 //! `build` makes a simulation of a step of the scenario, `phase` runs it and
 //! fills a phase of the result, `recorded` puts what it counted into the words of one, `platform` holds the constants, `profile` the
 //! applications, `sweep` simulates in
-//! pieces, `beside` puts measured figures beside simulated ones.
+//! pieces, `beside` puts measured figures beside simulated ones, `points` shows what a
+//! sweep in the scenario gave, `work` says what each VM got done.
 
 mod beside;
 mod build;
 mod phase;
-mod platform;
+pub(crate) mod platform;
+mod points;
 pub(crate) mod profile;
 mod recorded;
 pub mod sweep;
+mod work;
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -27,15 +30,51 @@ use units::Ns;
 
 use crate::run::schedule;
 
+const AFTER_HELP: &str = "\
+What would each host scheduler make of two VMs that read and two that compute?
+
+  name = \"mine\"
+  title = \"Readers beside compute\"
+  topology = { cpus = 4 }                  # pCPUs
+  sharing = { slice = \"11 ms\" }
+  measure = { rounds = 1, warmup = \"1 s\", window = \"2 s\", baselines = \"none\" }
+  sim = { platform = \"paper-kvm\" }
+  arm = [{ name = \"vanilla\" }, { name = \"vmigrater\" }]
+  [[device]]
+  name = \"disk\"
+  kind = \"ssd\"                             # or hdd, network
+  latency = \"90 us\"
+  [[load]]
+  name = \"reads\"
+  kind = \"reader\"                          # or echo, parallel, locks, compute, adversary
+  [[vm]]
+  name = \"web\"                             # the VM under test is the first
+  count = 2
+  vcpus = 4
+  loads = [\"reads\"]
+  [[vm]]
+  name = \"busy\"
+  count = 2
+  loads = []
+  [sweep]
+  \"sim.host\" = [\"cfs\", \"credit2\", \"isacs\"]
+  \"vm.web.vcpus\" = [2, 4]
+
+scenarios/paper-*.toml are the papers' set-ups; docs/scenarios.md has every key.";
+
 /// Simulates a scenario and prints a report.
 ///
-/// Needs no privileges and touches nothing: simulated time is not real time.
+/// Needs no privileges and touches nothing: simulated time is not real time. The file
+/// may also say what only the simulator has: VMs one by one, devices, programs, and a
+/// sweep over any of its fields (docs/scenarios.md).
 #[derive(Args, Clone, Debug)]
+#[command(after_long_help = AFTER_HELP, after_help = AFTER_HELP)]
 pub struct SimArgs {
     /// The scenario file, for instance scenarios/check-freezer.toml.
     #[arg(value_name = "SCENARIO")]
     pub scenario: PathBuf,
-    /// Write everything that was simulated to this file; `vlab report` reads it.
+    /// Write everything that was simulated to this file; `vlab report` reads it. With a
+    /// sweep a file for each point, FILE with -1, -2 and so on in its name.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// Simulate each arm so often, instead of what the scenario says.
@@ -45,6 +84,9 @@ pub struct SimArgs {
     /// of `vlab report --html` and for `vlab trace`; 0s for none.
     #[arg(long, value_name = "DURATION", default_value = "250ms", value_parser = crate::run::timeline)]
     pub timeline: Ns,
+    /// Reads the file and builds every machine that it asks for, but simulates nothing.
+    #[arg(long, conflicts_with = "json")]
+    pub check: bool,
 }
 
 /// Simulates it and returns the report's text.
@@ -53,22 +95,36 @@ pub struct SimArgs {
 /// A bad scenario, one that asks for what the simulator does not have, or a
 /// result that cannot be written.
 pub fn run(args: &SimArgs) -> anyhow::Result<String> {
-    let mut scenario = Scenario::load(&args.scenario)?;
-    if let Some(rounds) = args.rounds {
-        scenario.measure.rounds = rounds;
+    let scenarios = points::load(&args.scenario, args.rounds)?;
+    if args.check {
+        let steps: Vec<usize> = scenarios.iter().map(check).collect::<anyhow::Result<_>>()?;
+        let (points, steps) = (steps.len(), steps.iter().sum::<usize>());
+        return Ok(format!(
+            "{points} point(s) with {steps} steps can be simulated\n"
+        ));
     }
     let began = Instant::now();
     // What nobody keeps need not be recorded.
     let timeline = args.json.as_ref().map_or(Ns::ZERO, |_| args.timeline);
-    let (result, events) = simulate_with(&scenario, timeline)?;
-    if let Some(json) = &args.json {
-        result.save(json)?;
+    let mut results = Vec::new();
+    let mut all = 0;
+    for (n, scenario) in scenarios.iter().enumerate() {
+        let (result, events) = simulate_with(scenario, timeline)?;
+        all += events;
+        if let Some(json) = &args.json {
+            result.save(&points::path(json, n, scenarios.len()))?;
+        }
+        results.push(result);
     }
-    let mut text = experiment::report::text(&result);
-    text.push_str(&beside::table(&result));
-    text.push_str(&profile::described(&scenario)?);
+    let mut text = match results.as_slice() {
+        [only] => experiment::report::text(only) + &beside::table(only),
+        many => points::table(many, args.json.as_deref()),
+    };
+    if let Some(first) = scenarios.first() {
+        text.push_str(&profile::described(first)?);
+    }
     let took = began.elapsed();
-    tracing::info!(events, ?took, "simulated");
+    tracing::info!(events = all, ?took, "simulated");
     Ok(text)
 }
 
@@ -102,6 +158,18 @@ pub fn simulate_with(scenario: &Scenario, timeline: Ns) -> anyhow::Result<(RunRe
         lab: None,
     };
     Ok((result, events))
+}
+
+/// Builds every step of a scenario and simulates none; says how many there are.
+///
+/// # Errors
+/// As [`simulate`].
+pub fn check(scenario: &Scenario) -> anyhow::Result<usize> {
+    let steps = schedule::steps(scenario);
+    for step in steps.iter().filter(|step| step.round == 0) {
+        build::simulation(scenario, step, 1)?;
+    }
+    Ok(steps.len())
 }
 
 /// The median rate of an arm over its rounds.

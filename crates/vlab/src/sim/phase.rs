@@ -21,10 +21,8 @@ use units::Time;
 
 use super::build;
 use super::recorded;
+use super::work;
 use crate::run::schedule::Step;
-
-/// A warm-up has at least so many periods, as in a measurement.
-const WARMUP_PERIODS: u64 = 10;
 
 /// What a step gave.
 #[derive(Debug)]
@@ -42,21 +40,11 @@ pub(super) fn simulate(
 ) -> anyhow::Result<Outcome> {
     let seed = scenario.sim.as_ref().map_or(1, |sim| sim.seed) + u64::from(step.round);
     let mut sim = build::simulation(scenario, step, seed)?;
-    let periods = scenario.sharing.slice * u64::from(step.vms_per_pcpu) * WARMUP_PERIODS;
-    let mut warmup = scenario.measure.warmup;
-    if step.vms_per_pcpu > 1 {
-        warmup = warmup.max(periods);
-    }
-    // Rounds begin at different phases of the host's slices.
-    let from = Time::ZERO
-        + warmup
-        + scenario
-            .sharing
-            .slice
-            .scaled(u64::from(step.round) * 37 % 100, 31);
+    let from = Time::ZERO + build::opens(scenario, step);
     sim.run_until(from);
     let window = scenario.measure.window;
     sim.open_window();
+    let before = work::ran(&sim);
     let detail = timeline.min(window);
     let is_kept = step.arm.is_some() && step.round == 0 && detail > Ns::ZERO;
     if is_kept {
@@ -85,7 +73,7 @@ pub(super) fn simulate(
         .filter(|load| load.kind != LoadKind::Idle)
         .map(|_| io(&sim, window));
     let compute_per_s = if step.compute {
-        compute(&sim, scenario.topology.cpus, window)
+        compute(&sim, scenario.vcpus(), window)
     } else {
         Vec::new()
     };
@@ -99,6 +87,7 @@ pub(super) fn simulate(
             round: step.round,
             at: from.since(Time::ZERO),
             boot: 0,
+            work: work::of(scenario, step, &sim, &before, window),
             window,
             io,
             compute_per_s,
@@ -176,7 +165,7 @@ fn completions(scenario: &Scenario, step: &Step<'_>, sim: &Sim) -> Vec<u64> {
         return Vec::new();
     }
     let range = sim.machine().vms[0].vcpus.clone();
-    let cpus = scenario.topology.cpus as usize;
+    let cpus = scenario.vcpus() as usize;
     sim.machine().vcpus[range.start as usize..range.end as usize]
         .iter()
         .map(|vcpu| vcpu.io_events)

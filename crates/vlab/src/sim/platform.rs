@@ -8,44 +8,56 @@ use sim::machine::Costs;
 use sim::machine::Smt;
 use units::Ns;
 
+use crate::reproduce::platforms;
+
 /// A platform.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Platform {
+pub(crate) struct Platform {
     /// Host.
-    pub(super) costs: Costs,
+    pub(crate) costs: Costs,
     /// Hyperthreads.
-    pub(super) smt: Smt,
+    pub(crate) smt: Smt,
     /// Guest kernel.
-    pub(super) kernel: KernelSettings,
+    pub(crate) kernel: KernelSettings,
     /// The daemon's own work.
-    pub(super) daemon: DaemonCosts,
+    pub(crate) daemon: DaemonCosts,
     /// CPU time to submit one request.
-    pub(super) submit: Ns,
+    pub(crate) submit: Ns,
     /// Median CPU time to take one completion.
-    pub(super) process: Ns,
+    pub(crate) process: Ns,
     /// Its spread: sigma of the logarithm, in thousandths.
-    pub(super) process_spread: u32,
+    pub(crate) process_spread: u32,
     /// Median device time of a disk request of one block.
-    pub(super) disk_latency: Ns,
+    pub(crate) disk_latency: Ns,
     /// Its spread: sigma of the logarithm, in thousandths.
-    pub(super) disk_spread: u32,
+    pub(crate) disk_spread: u32,
     /// Requests that the disk works on at once.
-    pub(super) disk_channels: u32,
+    pub(crate) disk_channels: u32,
     /// Bytes per second of the disk.
-    pub(super) disk_rate: u64,
+    pub(crate) disk_rate: u64,
 }
 
 /// The names that [`by_name`] knows.
-pub(super) const NAMES: &[&str] = &["bed", "paper-kvm"];
+pub(crate) const NAMES: &[&str] = &[
+    "bed",
+    "paper-kvm",
+    "paper-xen",
+    "paper-smt",
+    "paper-jupiter",
+];
 
-/// A platform by its name.
-pub(super) fn by_name(name: &str, cpus: u32) -> Option<Platform> {
-    match name {
+/// A platform by its name: this bed, or a paper's with the parameters of `vlab
+/// reproduce`.
+///
+/// # Errors
+/// There is none.
+pub(crate) fn by_name(name: &str, cpus: u32) -> anyhow::Result<Platform> {
+    Ok(match name {
         // This project's bed: 2 CPUs, Linux 6.18, the freezer as host, which costs
         // nothing between slices. The costs of a request and their spread are fixed
         // by what was measured without sharing alone: 7450 and 7523 requests/s, a
         // 99th percentile of 151 to 171 us (scenarios/check-freezer.toml).
-        "bed" => Some(Platform {
+        "bed" => Platform {
             costs: Costs {
                 vcpu_switch: Ns::ZERO,
                 vcpu_wake: Ns::ZERO,
@@ -74,32 +86,33 @@ pub(super) fn by_name(name: &str, cpus: u32) -> Option<Platform> {
             disk_spread: 300,
             disk_channels: 8,
             disk_rate: 1_000_000_000,
-        }),
-        // 13.1: R430, KVM, Ubuntu 16.04 (Linux 4.4) in the guests, SSD of 1 GB/s
-        // (C19).
-        "paper-kvm" => Some(Platform {
-            costs: Costs::default(),
-            smt: Smt::default(),
-            kernel: KernelSettings {
-                steal_accounted: false,
-                ..KernelSettings::scaled(cpus)
-            },
-            daemon: DaemonCosts {
-                bell: Ns::from_us(50),
-                timer: Ns::from_us(30),
-                react: Ns::from_us(50),
-                think: Ns::from_us(20),
-                beat: Ns::from_us(5),
-                hold: Ns::from_us(50),
-            },
-            submit: Ns::from_us(5),
-            process: Ns::from_us(5),
-            process_spread: 200,
-            disk_latency: Ns::from_us(90),
-            disk_spread: 300,
-            disk_channels: 16,
-            disk_rate: 1_000_000_000,
-        }),
-        _ => None,
-    }
+        },
+        _ => {
+            let paper = platforms::named(name)?;
+            Platform {
+                costs: paper.costs,
+                smt: paper.smt,
+                kernel: KernelSettings {
+                    steal_accounted: paper.steal_accounted,
+                    ..KernelSettings::scaled(cpus)
+                },
+                // Linux 4.4 to 5.3 on their machines.
+                daemon: DaemonCosts {
+                    bell: Ns::from_us(50),
+                    timer: Ns::from_us(30),
+                    react: Ns::from_us(50),
+                    think: Ns::from_us(20),
+                    beat: Ns::from_us(5),
+                    hold: Ns::from_us(50),
+                },
+                submit: paper.submit,
+                process: paper.submit,
+                process_spread: 200,
+                disk_latency: paper.disk_latency,
+                disk_spread: 300,
+                disk_channels: 16,
+                disk_rate: paper.disk_rate,
+            }
+        }
+    })
 }

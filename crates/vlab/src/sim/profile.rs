@@ -142,6 +142,11 @@ impl Profile {
         })
     }
 
+    /// Its I/O tasks in one VM.
+    pub(crate) fn tasks(&self) -> u32 {
+        self.tasks.unwrap_or(TASKS).max(1)
+    }
+
     /// What a task loses when it runs on another vCPU than before.
     pub(crate) fn migration(&self) -> anyhow::Result<Ns> {
         length(&self.migration)
@@ -158,14 +163,14 @@ pub(super) fn add(
 ) -> anyhow::Result<()> {
     let profile = named(name)?;
     guest.set_migration_cost(profile.migration()?);
-    for n in 0..profile.tasks.unwrap_or(TASKS) {
+    for n in 0..profile.tasks() {
         let settings = profile.reader(DeviceId(0), n, platform.submit)?;
         guest.add(NewTask {
             name: format!("{name}-{n}"),
             group: IO,
             class,
             mask: CpuSet::first(cpus),
-            vcpu: VcpuId(n * cpus / profile.tasks.unwrap_or(TASKS).max(1) % cpus),
+            vcpu: VcpuId(n * cpus / profile.tasks() % cpus),
             program: Box::new(Reader::new(settings)),
         });
     }

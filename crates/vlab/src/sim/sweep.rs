@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `vlab sweep` and `vlab merge`: a scenario simulated in pieces.
 //!
-//! The axes of a sweep are the lists of the scenario: VMs per pCPU, loads, arms
-//! (host policies among them) and rounds, each round with a seed of its own. Every
-//! combination is a step; a finished step is a file of its own in the directory, put
+//! The axes of a sweep are those of the scenario's `[sweep]` and its lists: VMs per
+//! pCPU, loads, arms (host policies among them) and rounds, each round with a seed of
+//! its own. Every combination is a step; a finished step is a file of its own in the directory, put
 //! there as a whole or not at all. So a sweep that was ended, by whatever, goes on
 //! where it was, and shards of one sweep can run on several machines.
 
@@ -29,13 +29,16 @@ use serde::Serialize;
 use units::Ns;
 
 use super::phase;
+use super::points;
 use crate::run::Interrupted;
 use crate::run::Unusable;
 use crate::run::interrupt::Interrupt;
 use crate::run::schedule;
+use crate::run::schedule::Step;
 
 /// Of the files in a sweep's directory.
-const SWEEP_FORMAT: u32 = 1;
+/// 2: several points.
+const SWEEP_FORMAT: u32 = 2;
 const HEADER: &str = "sweep.json";
 
 /// Simulates a scenario step by step into a directory; can be ended and goes on.
@@ -61,7 +64,8 @@ pub struct MergeArgs {
     /// Directories of the same sweep; one after the other where shards had their own.
     #[arg(value_name = "DIR", required = true)]
     pub dirs: Vec<PathBuf>,
-    /// The result file; `vlab report` and `vlab compare` read it.
+    /// The result file; `vlab report` and `vlab compare` read it. With several points a
+    /// file for each, FILE with -1, -2 and so on in its name.
     #[arg(long, value_name = "FILE")]
     pub json: PathBuf,
 }
@@ -101,7 +105,18 @@ struct Header {
     sweep_format: u32,
     /// Of the phases in the steps.
     result_format: u32,
-    scenario: Scenario,
+    /// One for each point of the scenario's `[sweep]`.
+    points: Vec<Scenario>,
+}
+
+/// All steps, with the place of their point.
+fn steps_of(points: &[Scenario]) -> Vec<(usize, Step<'_>)> {
+    let all = points.iter().enumerate();
+    all.flat_map(|(n, scenario)| {
+        let steps = schedule::steps(scenario).into_iter();
+        steps.map(move |step| (n, step))
+    })
+    .collect()
 }
 
 /// One finished step.
@@ -138,12 +153,12 @@ fn read<T: for<'de> Deserialize<'de>>(path: &Path) -> anyhow::Result<T> {
 
 /// The directory's header, made if there is none; an error if the directory is
 /// another sweep's.
-fn claim(dir: &Path, scenario: &Scenario) -> anyhow::Result<()> {
+fn claim(dir: &Path, points: &[Scenario]) -> anyhow::Result<()> {
     fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
     let header = Header {
         sweep_format: SWEEP_FORMAT,
         result_format: FORMAT,
-        scenario: scenario.clone(),
+        points: points.to_vec(),
     };
     let path = dir.join(HEADER);
     if !path.exists() {
@@ -156,7 +171,7 @@ fn claim(dir: &Path, scenario: &Scenario) -> anyhow::Result<()> {
     Err(Unusable(format!(
         "{} holds steps of another sweep (\"{}\", or other settings of it); choose another --out",
         dir.display(),
-        found.scenario.name
+        found.points.first().map_or("", |point| &point.name)
     ))
     .into())
 }
@@ -167,13 +182,10 @@ fn claim(dir: &Path, scenario: &Scenario) -> anyhow::Result<()> {
 /// A bad scenario, a directory of another sweep, a step that cannot be written, or
 /// [`Interrupted`]: finished steps are kept.
 pub fn sweep(args: &SweepArgs) -> anyhow::Result<String> {
-    let mut scenario = Scenario::load(&args.scenario)?;
-    if let Some(rounds) = args.rounds {
-        scenario.measure.rounds = rounds;
-    }
-    claim(&args.out, &scenario)?;
+    let scenarios = points::load(&args.scenario, args.rounds)?;
+    claim(&args.out, &scenarios)?;
     let interrupt = Interrupt::catch()?;
-    let steps = schedule::steps(&scenario);
+    let steps = steps_of(&scenarios);
     let mine: Vec<usize> = (0..steps.len()).filter(|n| args.shard.has(*n)).collect();
     let missing: Vec<usize> = mine
         .iter()
@@ -191,7 +203,8 @@ pub fn sweep(args: &SweepArgs) -> anyhow::Result<String> {
         if interrupt.is_set() {
             return Err(Interrupted.into());
         }
-        let outcome = phase::simulate(&scenario, &steps[n], Ns::ZERO)?;
+        let (point, step) = &steps[n];
+        let outcome = phase::simulate(&scenarios[*point], step, Ns::ZERO)?;
         events.fetch_add(outcome.events, Ordering::Relaxed);
         let part = Part {
             step: n,
@@ -239,11 +252,12 @@ pub fn merge(args: &MergeArgs) -> anyhow::Result<String> {
         }
         header = Some(found);
     }
-    let scenario = header.context("no directory")?.scenario;
-    let count = schedule::steps(&scenario).len();
-    let mut phases = Vec::new();
+    let scenarios = header.context("no directory")?.points;
+    let steps = steps_of(&scenarios);
+    let count = steps.len();
+    let mut phases: Vec<Vec<Phase>> = vec![Vec::new(); scenarios.len()];
     let mut missing = Vec::new();
-    for n in 0..count {
+    for (n, (point, _)) in steps.iter().enumerate() {
         let path = args
             .dirs
             .iter()
@@ -258,7 +272,7 @@ pub fn merge(args: &MergeArgs) -> anyhow::Result<String> {
             let path = path.display();
             return Err(Unusable(format!("{path} holds step {}, not {n}", part.step)).into());
         }
-        phases.push(part.phase);
+        phases[*point].push(part.phase);
     }
     if let Some(first) = missing.first() {
         return Err(Unusable(format!(
@@ -267,17 +281,26 @@ pub fn merge(args: &MergeArgs) -> anyhow::Result<String> {
         ))
         .into());
     }
-    let result = RunResult {
-        format: FORMAT,
-        backend: "sim".to_owned(),
-        environment: super::environment(),
-        phases,
-        warnings: Vec::new(),
-        lab: None,
-        scenario,
+    drop(steps);
+    let points = scenarios.len();
+    for (n, (scenario, phases)) in scenarios.into_iter().zip(phases).enumerate() {
+        let result = RunResult {
+            format: FORMAT,
+            backend: "sim".to_owned(),
+            environment: super::environment(),
+            phases,
+            warnings: Vec::new(),
+            lab: None,
+            scenario,
+        };
+        result.save(&points::path(&args.json, n, points))?;
+    }
+    let first = points::path(&args.json, 0, points);
+    let and = match points {
+        1 => String::new(),
+        _ => format!(" and {} more, one for each point", points - 1),
     };
-    result.save(&args.json)?;
-    Ok(format!("{count} steps in {}\n", args.json.display()))
+    Ok(format!("{count} steps in {}{and}\n", first.display()))
 }
 
 #[cfg(test)]
@@ -349,5 +372,39 @@ mod tests {
         .unwrap();
         let error = sweep(&first).unwrap_err().to_string();
         assert!(error.contains("another sweep"), "{error}");
+    }
+
+    /// A file with a `[sweep]`: a result for each point, in any number of shards, the
+    /// same as `vlab sim` gives, and each says which point it is.
+    #[test]
+    fn points_are_swept_sharded_and_merged_to_a_result_each() {
+        let dir = tempfile::tempdir().unwrap();
+        let text = include_str!("../../../../scenarios/check-freezer.toml");
+        let text = text
+            .replace("rounds = 8", "rounds = 1")
+            .replace("window = \"4 s\"", "window = \"100 ms\"")
+            .replace("warmup = \"1 s\"", "warmup = \"10 ms\"");
+        let text =
+            format!("{text}\n[sweep]\n\"sim.seed\" = [5, 6]\n\"sharing.slice\" = [\"3 ms\"]\n");
+        fs::write(dir.path().join("s.toml"), &text).unwrap();
+        for shard in ["1/2", "2/2"] {
+            sweep(&args(dir.path(), "a", shard)).unwrap();
+        }
+        let json = dir.path().join("r.json");
+        let line = merge(&MergeArgs {
+            dirs: vec![dir.path().join("a")],
+            json: json.clone(),
+        });
+        assert!(line.unwrap().contains("r-1.json and 1 more"));
+        let scenarios = Scenario::parse_points(&text, "s.toml").unwrap();
+        for (n, scenario) in scenarios.iter().enumerate() {
+            let merged = RunResult::load(&points::path(&json, n, 2)).unwrap();
+            assert_eq!(
+                merged.scenario.point,
+                format!("sharing.slice = 3 ms, sim.seed = {}", 5 + n)
+            );
+            let (whole, _) = super::super::simulate(scenario).unwrap();
+            assert_eq!(merged, whole);
+        }
     }
 }

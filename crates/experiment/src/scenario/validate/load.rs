@@ -6,12 +6,15 @@ use units::Ns;
 
 use super::super::Arrival;
 use super::super::Burst;
+use super::super::Device;
 use super::super::Load;
 use super::super::LoadKind;
 use super::super::Pattern;
 use super::super::ScenarioError;
 use super::super::error::Locator;
 use super::super::file;
+use super::program;
+use super::value::chosen;
 use super::value::duration;
 use super::value::identifier;
 use super::value::integer;
@@ -19,29 +22,33 @@ use super::value::optional_duration;
 use super::value::optional_integer;
 use super::value::quoted;
 
+const PATTERNS: [(&str, Pattern); 3] = [
+    ("random-read", Pattern::RandomRead),
+    ("sequential-read", Pattern::SequentialRead),
+    ("bursty", Pattern::Bursty),
+];
 const DEFAULT_BLOCK_KIB: u32 = 4;
 const DEFAULT_FILE_MIB: u32 = 256;
 /// Filled at the start of every phase; a log's segment is no larger.
 const DEFAULT_LOG_MIB: u32 = 64;
-const MAX_THREADS: u32 = 64;
+pub(super) const MAX_THREADS: u32 = 64;
 /// 100 us: a read of a fast SSD.
 const DEFAULT_DEVICE: Ns = Ns(100_000);
 
-/// Checks one `[[load]]`.
-///
-/// `window` is how long a phase is measured: threads arrive within it.
-pub(super) fn load(
-    raw: file::Load,
-    index: usize,
-    window: Ns,
-    at: &Locator<'_>,
-) -> Result<Load, ScenarioError> {
-    let field = |name: &str| format!("load[{index}].{name}");
-    let name = identifier(raw.name.clone(), &field("name"), at)?;
-    let kind_name = raw.kind.as_ref().as_str();
-    // Which optional keys this kind knows: anything else would be ignored in
-    // silence, and the writer would believe that it had an effect.
-    let allowed: &[&str] = match kind_name {
+/// What a load is checked against.
+pub(super) struct Context<'a> {
+    /// How long a phase is measured: threads arrive within it.
+    pub(super) window: Ns,
+    /// What there is to name.
+    pub(super) devices: &'a [Device],
+    /// Are there `[[vm]]` tables?
+    pub(super) own_vms: bool,
+}
+
+/// Which optional keys a kind knows: anything else would be ignored in silence, and
+/// the writer would believe that it had an effect.
+fn allowed(kind: &str) -> Option<&'static [&'static str]> {
+    Some(match kind {
         "disk" => &[
             "pattern",
             "queue_depth",
@@ -50,34 +57,71 @@ pub(super) fn load(
             "threads",
             "burst",
             "pause",
+            "device",
         ],
         "fsync" => &["pattern", "block_kib", "file_mib", "threads"],
         "pulse" => &["queue_depth", "device", "threads", "cpu", "arrivals"],
-        "profile" => &["profile"],
+        "profile" => &["profile", "device"],
         "idle" => &[],
-        other => {
-            return Err(at.value(
-                raw.kind.span(),
-                field("kind"),
-                quoted(other),
-                "write \"disk\", \"fsync\", \"pulse\", \"profile\" or \"idle\"",
-            ));
-        }
-    };
-    let given = [
-        ("pattern", raw.pattern.as_ref().map(Spanned::span)),
-        ("queue_depth", raw.queue_depth.as_ref().map(Spanned::span)),
-        ("block_kib", raw.block_kib.as_ref().map(Spanned::span)),
-        ("file_mib", raw.file_mib.as_ref().map(Spanned::span)),
-        ("burst", raw.burst.as_ref().map(Spanned::span)),
-        ("pause", raw.pause.as_ref().map(Spanned::span)),
-        ("device", raw.device.as_ref().map(Spanned::span)),
-        ("threads", raw.threads.as_ref().map(Spanned::span)),
-        ("cpu", raw.cpu.as_ref().map(Spanned::span)),
+        other => return program::allowed(other),
+    })
+}
+
+/// Where each optional key is, if it was given.
+fn given(raw: &file::Load) -> [(&'static str, Option<std::ops::Range<usize>>); 25] {
+    let text = |value: &Option<Spanned<String>>| value.as_ref().map(Spanned::span);
+    let whole = |value: &Option<Spanned<i64>>| value.as_ref().map(Spanned::span);
+    [
+        ("pattern", text(&raw.pattern)),
+        ("queue_depth", whole(&raw.queue_depth)),
+        ("block_kib", whole(&raw.block_kib)),
+        ("file_mib", whole(&raw.file_mib)),
+        ("burst", text(&raw.burst)),
+        ("pause", text(&raw.pause)),
+        ("device", text(&raw.device)),
+        ("threads", whole(&raw.threads)),
+        ("cpu", text(&raw.cpu)),
         ("arrivals", raw.arrivals.as_ref().map(Spanned::span)),
-        ("profile", raw.profile.as_ref().map(Spanned::span)),
-    ];
-    for (key, span) in given {
+        ("profile", text(&raw.profile)),
+        ("write", raw.write.as_ref().map(Spanned::span)),
+        ("block_bytes", whole(&raw.block_bytes)),
+        ("submit", text(&raw.submit)),
+        ("process", text(&raw.process)),
+        ("spread_permille", whole(&raw.spread_permille)),
+        ("work", text(&raw.work)),
+        ("spin", text(&raw.spin)),
+        ("hold", text(&raw.hold)),
+        ("trick", text(&raw.trick)),
+        ("tick", text(&raw.tick)),
+        ("early", text(&raw.early)),
+        ("every", text(&raw.every)),
+        ("vcpu", whole(&raw.vcpu)),
+        ("pinned", raw.pinned.as_ref().map(Spanned::span)),
+    ]
+}
+
+/// Checks one `[[load]]`.
+pub(super) fn load(
+    raw: file::Load,
+    index: usize,
+    context: &Context<'_>,
+    at: &Locator<'_>,
+) -> Result<Load, ScenarioError> {
+    let field = |name: &str| format!("load[{index}].{name}");
+    let name = identifier(raw.name.clone(), &field("name"), at)?;
+    let kind_name = raw.kind.as_ref().as_str();
+    let Some(allowed) = allowed(kind_name) else {
+        let simulated = program::KINDS.map(quoted).join(", ");
+        let expected = format!(
+            "write \"disk\", \"fsync\", \"pulse\", \"profile\" or \"idle\", or for the simulator one of {simulated}"
+        );
+        return Err(at.value(raw.kind.span(), field("kind"), quoted(kind_name), expected));
+    };
+    if program::allowed(kind_name).is_some() && !context.own_vms {
+        let expected = "only the simulator has it: add [[vm]] tables and use `vlab sim`, or write \"disk\", \"fsync\", \"pulse\" or \"idle\"";
+        return Err(at.value(raw.kind.span(), field("kind"), quoted(kind_name), expected));
+    }
+    for (key, span) in given(&raw) {
         if let Some(span) = span
             && !allowed.contains(&key)
         {
@@ -85,6 +129,7 @@ pub(super) fn load(
             return Err(at.value(span, field(key), "set", expected));
         }
     }
+    let device = device(&raw, context, &field, at)?;
     let number = |key: &str, value: &Option<Spanned<i64>>, range, default| {
         optional_integer(value.as_ref(), &field(key), range, default, at)
     };
@@ -99,15 +144,7 @@ pub(super) fn load(
                 return Err(at.value(raw.kind.span(), field("pattern"), "missing", expected));
             };
             let pattern_span = pattern.span();
-            let pattern = match pattern.as_ref().as_str() {
-                "random-read" => Pattern::RandomRead,
-                "sequential-read" => Pattern::SequentialRead,
-                "bursty" => Pattern::Bursty,
-                other => {
-                    let expected = "write \"random-read\", \"sequential-read\" or \"bursty\"";
-                    return Err(at.value(pattern_span, field("pattern"), quoted(other), expected));
-                }
-            };
+            let pattern = chosen(pattern, &field("pattern"), &PATTERNS, at)?;
             LoadKind::Disk {
                 pattern,
                 queue_depth: queue_depth()?,
@@ -129,19 +166,10 @@ pub(super) fn load(
             file_mib: file_mib(DEFAULT_LOG_MIB)?,
             append: match &raw.pattern {
                 None => false,
-                Some(pattern) => match pattern.as_ref().as_str() {
-                    "overwrite" => false,
-                    "append" => true,
-                    other => {
-                        let expected = "write \"overwrite\" or \"append\"";
-                        return Err(at.value(
-                            pattern.span(),
-                            field("pattern"),
-                            quoted(other),
-                            expected,
-                        ));
-                    }
-                },
+                Some(pattern) => {
+                    let words = [("overwrite", false), ("append", true)];
+                    chosen(pattern, &field("pattern"), &words, at)?
+                }
             },
             threads: threads()?,
         },
@@ -162,7 +190,13 @@ pub(super) fn load(
                 Ns::ZERO,
                 at,
             )?,
-            arrivals: arrivals(raw.arrivals, threads()?, window, &field("arrivals"), at)?,
+            arrivals: arrivals(
+                raw.arrivals,
+                threads()?,
+                context.window,
+                &field("arrivals"),
+                at,
+            )?,
         },
         "profile" => LoadKind::Profile {
             // Its own name, if nothing else is said.
@@ -171,13 +205,58 @@ pub(super) fn load(
                 None => name.clone(),
             },
         },
-        _ => LoadKind::Idle,
+        "idle" => LoadKind::Idle,
+        _ => LoadKind::Simulated {
+            program: program::program(raw, &field, context, device.as_deref(), at)?,
+        },
     };
-    Ok(Load { name, kind })
+    Ok(Load { name, kind, device })
+}
+
+/// The device that a load names, or the only one that there is.
+fn device(
+    raw: &file::Load,
+    context: &Context<'_>,
+    field: &dyn Fn(&str) -> String,
+    at: &Locator<'_>,
+) -> Result<Option<String>, ScenarioError> {
+    let kind = raw.kind.as_ref().as_str();
+    // A pulse has a time there, and a device of its own.
+    let uses = matches!(kind, "disk" | "profile") || program::uses_device(kind, raw);
+    if !uses {
+        return match &raw.device {
+            Some(name) if kind != "pulse" => {
+                let expected = "only trick = \"fake-io\" uses a device; leave it out";
+                Err(at.value(name.span(), field("device"), "set", expected))
+            }
+            _ => Ok(None),
+        };
+    }
+    let names: Vec<&str> = context.devices.iter().map(|d| d.name.as_str()).collect();
+    let list = names.iter().map(|name| quoted(name)).collect::<Vec<_>>();
+    let expected = match names.as_slice() {
+        [] => "add a [[device]] of that name beside [[vm]]".to_owned(),
+        _ => format!("write one of {}", list.join(", ")),
+    };
+    match (&raw.device, names.as_slice()) {
+        (Some(name), _) if names.contains(&name.as_ref().as_str()) => {
+            Ok(Some(name.as_ref().clone()))
+        }
+        (Some(name), _) => Err(at.value(
+            name.span(),
+            field("device"),
+            quoted(name.as_ref()),
+            expected,
+        )),
+        (None, [only]) => Ok(Some((*only).to_owned())),
+        // The platform's own disk.
+        (None, []) if matches!(kind, "disk" | "profile") => Ok(None),
+        (None, _) => Err(at.value(raw.kind.span(), field("device"), "missing", expected)),
+    }
 }
 
 /// Threads that come within the window, in order, [`MAX_THREADS`] in all.
-fn arrivals(
+pub(super) fn arrivals(
     raw: Option<Spanned<Vec<file::Arrival>>>,
     at_start: u32,
     window: Ns,
@@ -215,7 +294,7 @@ fn arrivals(
     Ok(arrivals)
 }
 
-fn burst(
+pub(super) fn burst(
     pattern: Pattern,
     pattern_span: std::ops::Range<usize>,
     on: Option<&Spanned<String>>,

@@ -18,9 +18,42 @@ use super::value::integer;
 use super::value::quoted;
 use crate::result::BASELINES;
 
+/// The defaults beside `[[vm]]`: slots in turn need as many VMs on each pCPU as there
+/// are slots.
+pub(super) fn beside_vms() -> SimSpec {
+    SimSpec {
+        host: "cfs".to_owned(),
+        others: Others::Same,
+        ..SimSpec::default()
+    }
+}
+
 /// Checks `[sim]`.
-pub(super) fn sim(raw: file::Sim, cpus: u32, at: &Locator<'_>) -> Result<SimSpec, ScenarioError> {
-    let default = SimSpec::default();
+pub(super) fn sim(
+    raw: file::Sim,
+    cpus: u32,
+    own_vms: bool,
+    at: &Locator<'_>,
+) -> Result<SimSpec, ScenarioError> {
+    let default = if own_vms {
+        beside_vms()
+    } else {
+        SimSpec::default()
+    };
+    // What `[[vm]]` and `[[device]]` say already.
+    for (key, span) in [
+        ("others", raw.others.as_ref().map(Spanned::span)),
+        (
+            "completion_vcpu",
+            raw.completion_vcpu.as_ref().map(Spanned::span),
+        ),
+        ("disk_latency", raw.disk_latency.as_ref().map(Spanned::span)),
+    ] {
+        if let Some(span) = span.filter(|_| own_vms) {
+            let expected = "[[vm]] and [[device]] say this; leave it out";
+            return Err(at.value(span, format!("sim.{key}"), "set", expected));
+        }
+    }
     let name = |value: Option<Spanned<String>>, field: &str, default: String| match value {
         Some(value) => identifier(value, field, at),
         None => Ok(default),
@@ -48,13 +81,22 @@ pub(super) fn sim(raw: file::Sim, cpus: u32, at: &Locator<'_>) -> Result<SimSpec
             .map(|value| duration(&value, field, Ns::ZERO..=Ns::from_secs(1), at))
             .transpose()
     };
+    let threads = raw.threads_per_core.as_ref().map(Spanned::span);
+    let threads_per_core = number(raw.threads_per_core, "sim.threads_per_core", 1..=2)?
+        .unwrap_or(default.threads_per_core);
+    if let Some(span) = threads
+        && threads_per_core == 2
+        && cpus % 2 == 1
+    {
+        let expected = format!("two hyperthreads per core need an even topology.cpus, not {cpus}");
+        return Err(at.value(span, "sim.threads_per_core", threads_per_core, expected));
+    }
     Ok(SimSpec {
         host: name(raw.host, "sim.host", default.host)?,
         others,
         platform: name(raw.platform, "sim.platform", default.platform)?,
         seed: number(raw.seed, "sim.seed", 0..=u32::MAX)?.map_or(default.seed, u64::from),
-        threads_per_core: number(raw.threads_per_core, "sim.threads_per_core", 1..=2)?
-            .unwrap_or(default.threads_per_core),
+        threads_per_core,
         completion_vcpu: number(raw.completion_vcpu, "sim.completion_vcpu", 0..=cpus - 1)?,
         submit: length(raw.submit, "sim.submit")?,
         process: length(raw.process, "sim.process")?,

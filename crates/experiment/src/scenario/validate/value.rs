@@ -81,3 +81,37 @@ pub(super) fn optional_duration(
 ) -> Result<Ns, ScenarioError> {
     value.map_or(Ok(default), |value| duration(value, field, range, at))
 }
+
+/// One of several words.
+pub(super) fn chosen<T: Copy>(
+    word: &Spanned<String>,
+    field: &str,
+    words: &[(&str, T)],
+    at: &Locator<'_>,
+) -> Result<T, ScenarioError> {
+    let known = words.iter().find(|(name, _)| name == word.as_ref());
+    known.map(|(_, value)| *value).ok_or_else(|| {
+        let names: Vec<String> = words.iter().map(|(name, _)| quoted(name)).collect();
+        let expected = format!("write one of {}", names.join(", "));
+        at.value(word.span(), field, quoted(word.as_ref()), expected)
+    })
+}
+
+/// A number with a fraction.
+pub(super) fn number(
+    value: Option<&Spanned<f64>>,
+    field: &str,
+    range: RangeInclusive<f64>,
+    default: f64,
+    at: &Locator<'_>,
+) -> Result<f64, ScenarioError> {
+    match value {
+        None => Ok(default),
+        // NaN is in no range.
+        Some(value) if range.contains(value.as_ref()) => Ok(*value.as_ref()),
+        Some(value) => {
+            let expected = format!("write a number from {} to {}", range.start(), range.end());
+            Err(at.value(value.span(), field, value.as_ref(), expected))
+        }
+    }
+}

@@ -1,0 +1,542 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `[[vm]]`, `[[device]]`, programs and `[sweep]`.
+
+use units::Ns;
+
+use super::super::Class;
+use super::super::DeviceKind;
+use super::super::Elevator;
+use super::super::LoadKind;
+use super::super::Pins;
+use super::super::Program;
+use super::super::Scenario;
+use super::super::ScenarioError;
+use super::super::Threads;
+
+const GOOD: &str = r#"
+name = "own"
+title = "VMs one by one"
+
+[topology]
+cpus = 4
+
+[sharing]
+slice = "11 ms"
+
+[compute]
+threads_per_cpu = 0
+
+[[device]]
+name = "disk"
+kind = "hdd"
+wait = "7 ms"
+path = "driver-domain"
+
+[[device]]
+name = "net"
+kind = "network"
+mb_per_s = 12.5
+
+[[load]]
+name = "reads"
+kind = "reader"
+device = "disk"
+threads = 2
+
+[[load]]
+name = "ping"
+kind = "echo"
+device = "net"
+
+[[load]]
+name = "meets"
+kind = "parallel"
+work = "2 ms"
+
+[[vm]]
+name = "web"
+count = 2
+vcpus = 2
+pins = [1, 3]
+class = "latency-sensitive"
+loads = ["reads", "ping"]
+
+[[vm]]
+name = "dom0"
+vcpus = 3
+class = "driver-domain"
+backend = "21 us"
+
+[[vm]]
+name = "sums"
+weight = 512
+placement = "one-to-one"
+threads_per_vcpu = 2
+loads = ["meets"]
+
+[[arm]]
+name = "vanilla"
+"#;
+
+const SWEEP: &str = "
+[sweep]
+\"vm.web.vcpus\" = [2, 4]
+\"sim.host\" = [\"credit2\", \"isacs\"]
+";
+
+fn one(text: &str) -> Result<Scenario, ScenarioError> {
+    let mut points = Scenario::parse_points(text, "s.toml")?;
+    assert_eq!(points.len(), 1);
+    Ok(points.remove(0))
+}
+
+fn error_of(text: &str) -> String {
+    Scenario::parse_points(text, "s.toml")
+        .unwrap_err()
+        .to_string()
+}
+
+#[test]
+fn vms_devices_and_programs_are_read_with_their_defaults() {
+    let scenario = one(GOOD).unwrap();
+    let [web, dom0, sums] = scenario.vms.as_slice() else {
+        panic!("{:?}", scenario.vms);
+    };
+    assert_eq!(
+        (web.count, web.vcpus, web.weight, web.arm),
+        (2, 2, 1024, true)
+    );
+    assert_eq!(web.pins, Pins::On(vec![1, 3]));
+    assert_eq!(web.class, Some(Class::Io));
+    assert_eq!([web.name_of(0), web.name_of(1)], ["web.1", "web.2"]);
+    assert_eq!(dom0.backend, Some(Ns::from_us(21)));
+    assert_eq!((dom0.name_of(0).as_str(), dom0.arm), ("dom0", false));
+    assert_eq!(
+        (sums.vcpus, sums.weight, sums.threads_per_vcpu),
+        (4, 512, 2)
+    );
+    assert_eq!((&sums.pins, sums.arm), (&Pins::OneToOne, false));
+    let DeviceKind::Hdd {
+        seek, scheduler, ..
+    } = scenario.devices[0].kind
+    else {
+        panic!("{:?}", scenario.devices);
+    };
+    assert_eq!(seek, Ns::from_ms(8));
+    let cfq = Elevator::NonWorkConserving {
+        wait: Ns::from_ms(7),
+        turn: Ns::from_ms(100),
+    };
+    assert_eq!(scheduler, cfq);
+    assert!(scenario.devices[0].behind_driver && !scenario.devices[1].behind_driver);
+    let meets = &sums.loads.as_ref().unwrap()[0];
+    let LoadKind::Simulated {
+        program: Program::Parallel { threads, work, .. },
+    } = &meets.kind
+    else {
+        panic!("{meets:?}");
+    };
+    let all = Threads {
+        count: None,
+        vcpu: 0,
+        pinned: true,
+    };
+    assert_eq!((*threads, *work), (all, Ns::from_ms(2)));
+    // The VM under test names its loads: the first of them has the only phase. 11 vCPUs
+    // share 4 pCPUs.
+    assert_eq!(scenario.loads.len(), 1);
+    assert_eq!(scenario.loads[0].name, "reads");
+    assert_eq!(scenario.sharing.vms_per_pcpu, [3]);
+    assert_eq!(scenario.vcpus(), 2);
+    assert_eq!(scenario.sim.as_ref().unwrap().host, "cfs");
+    // A result keeps all of it.
+    let json = serde_json::to_string(&scenario).unwrap();
+    assert_eq!(serde_json::from_str::<Scenario>(&json).unwrap(), scenario);
+}
+
+#[test]
+fn loads_that_no_vm_names_have_phases() {
+    let text = GOOD.replace("loads = [\"reads\", \"ping\"]\n", "");
+    let scenario = one(&text).unwrap();
+    let names: Vec<&str> = scenario
+        .loads
+        .iter()
+        .map(|load| load.name.as_str())
+        .collect();
+    assert_eq!(names, ["reads", "ping"]);
+    assert!(scenario.vms[0].loads.is_none());
+}
+
+/// What a real machine cannot do is refused where it stands.
+#[test]
+fn only_the_simulator_reads_vms_devices_programs_and_sweeps() {
+    let of = |text: &str| Scenario::parse(text, "s.toml").unwrap_err().to_string();
+    let line = 1 + GOOD.lines().position(|line| line == "[[vm]]").unwrap();
+    let error = of(GOOD);
+    assert!(
+        error.starts_with(&format!("s.toml:{line}: `vm` is set;")),
+        "{error}"
+    );
+    assert!(error.contains("vlab sim"), "{error}");
+    let plain = super::GOOD;
+    assert!(Scenario::parse(plain, "s.toml").is_ok());
+    let error = of(&format!("{plain}\n[sweep]\n\"sim.seed\" = [1]\n"));
+    assert!(
+        error.contains("`sweep` is set") && error.contains("vlab sweep"),
+        "{error}"
+    );
+    let error = of(&format!(
+        "{plain}\n[[device]]\nname = \"d\"\nkind = \"ssd\"\n"
+    ));
+    assert!(
+        error.contains("`device` is set") && error.contains("simulator"),
+        "{error}"
+    );
+    let error = of(&plain.replace("kind = \"pulse\"", "kind = \"parallel\""));
+    assert!(
+        error.contains("s.toml:14: `load[0].kind`") && error.contains("vlab sim"),
+        "{error}"
+    );
+}
+
+#[test]
+fn every_point_of_a_sweep_is_a_scenario_with_a_name() {
+    let points = Scenario::parse_points(&format!("{GOOD}{SWEEP}"), "s.toml").unwrap();
+    let names: Vec<&str> = points.iter().map(|point| point.point.as_str()).collect();
+    assert_eq!(
+        names,
+        [
+            "sim.host = credit2, vm.web.vcpus = 2",
+            "sim.host = credit2, vm.web.vcpus = 4",
+            "sim.host = isacs, vm.web.vcpus = 2",
+            "sim.host = isacs, vm.web.vcpus = 4",
+        ]
+    );
+    for point in &points {
+        assert!(point.title.contains(&point.point));
+        let host = &point.sim.as_ref().unwrap().host;
+        let told = format!("sim.host = {host}, vm.web.vcpus = {}", point.vms[0].vcpus);
+        assert_eq!(point.point, told);
+    }
+    assert_eq!(one(GOOD).unwrap().point, "");
+    // Fields that change together.
+    let together = "\n[sweep]\n\"vm.web.count, vm.sums.count\" = [[1, 3], [3, 1]]\n";
+    let points = Scenario::parse_points(&format!("{GOOD}{together}"), "s.toml").unwrap();
+    let counts = points
+        .iter()
+        .map(|point| (point.vms[0].count, point.vms[2].count));
+    assert_eq!(counts.collect::<Vec<_>>(), [(1, 3), (3, 1)]);
+    assert_eq!(points[0].point, "vm.web.count = 1, vm.sums.count = 3");
+}
+
+#[test]
+fn every_error_names_line_field_value_and_what_is_right() {
+    // (what to replace, with what, and everything the message must contain)
+    let cases: &[(&str, &str, &[&str])] = &[
+        (
+            "vcpus = 2",
+            "vcpus = 0",
+            &["s.toml:44:", "`vm[0].vcpus` is 0", "1 to 1024"],
+        ),
+        (
+            "count = 2",
+            "count = 0",
+            &["s.toml:43:", "`vm[0].count` is 0", "1 to 256"],
+        ),
+        ("count = 2", "count = 300", &["`vm[0].count` is 300"]),
+        ("vcpus = 3", "vcpus = 3\ncpus = 1", &["s.toml:52:", "cpus"]),
+        (
+            "pins = [1, 3]",
+            "pins = [1, 4]",
+            &["s.toml:45:", "`vm[0].pins` is 4", "0 to 3"],
+        ),
+        ("pins = [1, 3]", "pins = [-1]", &["`vm[0].pins` is -1"]),
+        (
+            "pins = [1, 3]",
+            "pins = [1, 1]",
+            &["`vm[0].pins` is 1", "once"],
+        ),
+        (
+            "pins = [1, 3]",
+            "pins = []",
+            &["`vm[0].pins` is empty", "0 to 3"],
+        ),
+        (
+            "pins = [1, 3]",
+            "pins = [1]\nplacement = \"anywhere\"",
+            &["s.toml:45:", "`vm[0].pins` is set", "one of the two"],
+        ),
+        (
+            "weight = 512",
+            "vcpus = 5",
+            &[
+                "s.toml:58:",
+                "`vm[2].placement` is \"one-to-one\"",
+                "topology.cpus is 4",
+            ],
+        ),
+        (
+            "weight = 512",
+            "weight = 1",
+            &["s.toml:57:", "`vm[2].weight` is 1", "2 to 262144"],
+        ),
+        (
+            "weight = 512",
+            "weight = 8\ngroup = true",
+            &["`vm[2].weight` is 8", "group"],
+        ),
+        (
+            "weight = 512",
+            "count = 255",
+            &["s.toml:55:", "`vm` is 258 VMs with 1027 vCPUs", "256 VMs"],
+        ),
+        (
+            "threads_per_vcpu = 2",
+            "threads_per_vcpu = 17",
+            &["`vm[2].threads_per_vcpu` is 17", "0 to 16"],
+        ),
+        (
+            "class = \"latency-sensitive\"",
+            "class = \"vip\"",
+            &[
+                "s.toml:46:",
+                "`vm[0].class` is \"vip\"",
+                "\"latency-sensitive\"",
+            ],
+        ),
+        (
+            "class = \"latency-sensitive\"",
+            "class = \"driver-domain\"",
+            &["s.toml:47:", "`vm[0].loads` is set", "driver domain"],
+        ),
+        (
+            "threads_per_vcpu = 2\nloads = [\"meets\"]",
+            "class = \"driver-domain\"",
+            &["s.toml:59:", "`vm[2].class`", "one driver domain"],
+        ),
+        (
+            "backend = \"21 us\"",
+            "backend = \"3 days\"",
+            &["`vm[1].backend` is \"3 days\"", "1 s"],
+        ),
+        (
+            "weight = 512",
+            "backend = \"1 us\"",
+            &["`vm[2].backend` is \"1 us\"", "driver-domain"],
+        ),
+        (
+            "class = \"driver-domain\"\nbackend = \"21 us\"",
+            "",
+            &["`device[0].path` is \"driver-domain\"", "vhost"],
+        ),
+        (
+            "[\"reads\", \"ping\"]",
+            "[\"reads\", \"writes\"]",
+            &["s.toml:47:", "`vm[0].loads` is \"writes\"", "\"ping\""],
+        ),
+        (
+            "[\"reads\", \"ping\"]",
+            "[\"reads\", \"reads\"]",
+            &["\"reads\"", "once"],
+        ),
+        (
+            "[\"reads\", \"ping\"]",
+            "[]",
+            &["`vm[0].loads` is empty", "under test"],
+        ),
+        (
+            "[\"reads\", \"ping\"]",
+            "[\"reads\"]",
+            &["s.toml:32:", "`load[1].name` is \"ping\"", "no VM runs it"],
+        ),
+        (
+            "name = \"sums\"",
+            "name = \"web\"",
+            &["s.toml:56:", "`vm[2].name`", "of its own"],
+        ),
+        (
+            "kind = \"hdd\"",
+            "kind = \"tape\"",
+            &["s.toml:16:", "`device[0].kind`", "\"ssd\""],
+        ),
+        (
+            "name = \"net\"",
+            "name = \"disk\"",
+            &["s.toml:21:", "`device[1].name`", "of its own"],
+        ),
+        (
+            "mb_per_s = 12.5",
+            "mb_per_s = 0",
+            &["s.toml:23:", "`device[1].mb_per_s` is 0", "0.001"],
+        ),
+        (
+            "mb_per_s = 12.5",
+            "mb_per_s = nan",
+            &["`device[1].mb_per_s` is NaN"],
+        ),
+        (
+            "mb_per_s = 12.5",
+            "seek = \"1 ms\"",
+            &["`device[1].seek` is set", "under_way"],
+        ),
+        (
+            "wait = \"7 ms\"",
+            "wait = \"-7 ms\"",
+            &["s.toml:17:", "`device[0].wait`", "-7 ms"],
+        ),
+        (
+            "wait = \"7 ms\"",
+            "scheduler = \"work-conserving\"\nwait = \"1 ms\"",
+            &["`device[0].wait` is set", "seek"],
+        ),
+        (
+            "wait = \"7 ms\"",
+            "scheduler = \"noop\"",
+            &["\"noop\"", "\"non-work-conserving\""],
+        ),
+        (
+            "path = \"driver-domain\"",
+            "path = \"carrier-pigeon\"",
+            &["`device[0].path`", "\"vhost\""],
+        ),
+        (
+            "device = \"disk\"",
+            "device = \"disc\"",
+            &[
+                "s.toml:28:",
+                "`load[0].device` is \"disc\"",
+                "\"disk\", \"net\"",
+            ],
+        ),
+        (
+            "device = \"disk\"\n",
+            "",
+            &["s.toml:27:", "`load[0].device` is missing", "\"net\""],
+        ),
+        (
+            "kind = \"echo\"\ndevice = \"net\"",
+            "kind = \"echo\"\ndevice = \"disk\"",
+            &["s.toml:34:", "`load[1].device` is \"disk\"", "network"],
+        ),
+        (
+            "device = \"disk\"\nthreads",
+            "device = \"net\"\nthreads",
+            &["`load[0].write` is false", "write = true"],
+        ),
+        (
+            "threads = 2",
+            "threads = 2000",
+            &["`load[0].threads` is 2000", "1 to 1024"],
+        ),
+        (
+            "threads = 2",
+            "burst = \"1 ms\"",
+            &["`load[0].pause` is missing", "both"],
+        ),
+        (
+            "threads = 2",
+            "work = \"1 ms\"",
+            &["`load[0].work` is set", "no such key"],
+        ),
+        (
+            "work = \"2 ms\"",
+            "work = \"0 s\"",
+            &["s.toml:39:", "`load[2].work` is \"0 s\""],
+        ),
+        (
+            "work = \"2 ms\"",
+            "spread_permille = 4000",
+            &["`load[2].spread_permille`", "0 to 3000"],
+        ),
+        (
+            "kind = \"parallel\"\nwork = \"2 ms\"",
+            "kind = \"adversary\"",
+            &["[2].trick` is missing"],
+        ),
+        (
+            "kind = \"parallel\"\nwork = \"2 ms\"",
+            "kind = \"adversary\"\ntrick = \"dodge\"\nearly = \"9 ms\"",
+            &["`load[2].early` is \"9 ms\"", "2.5"],
+        ),
+        (
+            "slice =",
+            "vms_per_pcpu = [2]\nslice =",
+            &["`sharing.vms_per_pcpu` is set", "[[vm]]"],
+        ),
+        (
+            "[compute]",
+            "[sim]\nothers = \"same\"\n[compute]",
+            &["s.toml:12:", "`sim.others` is set", "[[vm]]"],
+        ),
+        (
+            "cpus = 4",
+            "cpus = 257",
+            &["s.toml:6:", "`topology.cpus` is 257", "256"],
+        ),
+        (
+            "cpus = 4\n",
+            "cpus = 5\n[sim]\nthreads_per_core = 2\n",
+            &["s.toml:8:", "`sim.threads_per_core` is 2", "even"],
+        ),
+    ];
+    for (from, to, wanted) in cases {
+        assert!(GOOD.contains(from), "{from}");
+        let message = error_of(&GOOD.replacen(from, to, 1));
+        for part in *wanted {
+            assert!(
+                message.contains(part),
+                "replacing {from} by {to}: {message:?} lacks {part:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn errors_of_a_sweep_name_its_lines() {
+    let first = 1 + GOOD.lines().count();
+    let cases: &[(&str, usize, &[&str])] = &[
+        (
+            "\"vm.web.vcpus\" = [2, 0]",
+            2,
+            &["`vm[0].vcpus` is 0", "1 to 1024"],
+        ),
+        ("\"vm.web.vcpu\" = [2]", 2, &["vcpu"]),
+        (
+            "\"vm.mail.vcpus\" = [2]",
+            2,
+            &["`sweep.\"vm.mail.vcpus\"`", "no [[vm]]", "mail"],
+        ),
+        ("\"name\" = [\"a\"]", 2, &["table.field"]),
+        ("\"vm.web.name\" = [\"a\"]", 2, &["no axis"]),
+        ("\"sim.seed\" = 3", 2, &["no list", "[2, 4]"]),
+        ("\"sim.seed\" = []", 2, &["no list"]),
+        ("sim.seed = [1]", 2, &["no list", "\"vm.web.vcpus\""]),
+        ("\"sim.seed\" = [1, 2, 1]", 2, &["is 1", "once"]),
+        ("\"sim.seed\" = [\n1,\n-4]", 4, &["`sim.seed` is -4"]),
+        (
+            "\"sim.seed, sim.submit\" = [[1]]",
+            2,
+            &["is [1]", "2 values"],
+        ),
+        ("", 1, &["`sweep` is empty"]),
+    ];
+    for (axis, line, wanted) in cases {
+        let message = error_of(&format!("{GOOD}\n[sweep]\n{axis}\n"));
+        assert!(
+            message.starts_with(&format!("s.toml:{}:", first + line)),
+            "{axis}: {message}"
+        );
+        for part in *wanted {
+            assert!(message.contains(part), "{axis}: {message:?} lacks {part:?}");
+        }
+    }
+    let many: Vec<String> = (0..1001).map(|n| n.to_string()).collect();
+    let message = error_of(&format!(
+        "{GOOD}\n[sweep]\n\"sim.seed\" = [{}]\n",
+        many.join(",")
+    ));
+    assert!(
+        message.contains("1001 points") && message.contains("at most 1000"),
+        "{message}"
+    );
+}

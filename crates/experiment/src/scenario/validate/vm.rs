@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What makes sense in a `[[vm]]`, and which loads have phases.
+
+use std::ops::Range;
+
+use toml::Spanned;
+use units::Ns;
+
+use super::super::Class;
+use super::super::Device;
+use super::super::Load;
+use super::super::LoadKind;
+use super::super::Pins;
+use super::super::Program;
+use super::super::ScenarioError;
+use super::super::Vm;
+use super::super::error::Locator;
+use super::super::file;
+use super::value::chosen;
+use super::value::duration;
+use super::value::identifier;
+use super::value::integer;
+use super::value::optional_integer;
+use super::value::quoted;
+
+/// VMs in all: every pCPU keeps a book for each.
+const MAX_VMS: u32 = 256;
+/// vCPUs in all.
+const MAX_VCPUS: u32 = 16_384;
+/// The weight of nice 0 in Linux.
+const NORMAL_WEIGHT: u32 = 1024;
+
+/// What VMs are checked against.
+pub(super) struct Context<'a> {
+    pub(super) pcpus: u32,
+    pub(super) threads_per_cpu: u32,
+    pub(super) devices: &'a [Device],
+    pub(super) loads: &'a [Load],
+}
+
+/// Checks all of them.
+pub(super) fn vms(
+    raw: Vec<Spanned<file::Vm>>,
+    context: &Context<'_>,
+    at: &Locator<'_>,
+) -> Result<Vec<Vm>, ScenarioError> {
+    let mut vms: Vec<Vm> = Vec::new();
+    let (mut count, mut vcpus) = (0, 0);
+    let mut driver = false;
+    for (index, raw) in raw.into_iter().enumerate() {
+        let field = |name: &str| format!("vm[{index}].{name}");
+        let (span, name) = (raw.span(), raw.get_ref().name.span());
+        let class = raw.get_ref().class.as_ref().map(Spanned::span);
+        let vm = vm(raw.into_inner(), index, context, at)?;
+        if vms.iter().any(|other| other.name == vm.name) {
+            let expected = "give each VM a name of its own";
+            return Err(at.value(name, field("name"), quoted(&vm.name), expected));
+        }
+        count += vm.count;
+        vcpus += vm.count * vm.vcpus;
+        if count > MAX_VMS || vcpus > MAX_VCPUS {
+            let found = format!("{count} VMs with {vcpus} vCPUs up to here");
+            let expected = format!("at most {MAX_VMS} VMs with {MAX_VCPUS} vCPUs are possible");
+            return Err(at.value(span, "vm", found, expected));
+        }
+        if vm.class == Some(Class::DriverDomain) {
+            let span = class.unwrap_or(span);
+            let one = vm.count > 1 || std::mem::replace(&mut driver, true);
+            let expected = match (index, one) {
+                (0, _) => {
+                    "the first [[vm]] is the one under test; write the driver domain after it"
+                }
+                (_, true) => {
+                    "one driver domain is all that there is; give the others another class"
+                }
+                (_, false) => {
+                    vms.push(vm);
+                    continue;
+                }
+            };
+            return Err(at.value(span, field("class"), quoted("driver-domain"), expected));
+        }
+        vms.push(vm);
+    }
+    let behind = context.devices.iter().position(|d| d.behind_driver);
+    if let Some(index) = behind.filter(|_| !driver) {
+        let expected = "add a [[vm]] with class = \"driver-domain\", or write path = \"vhost\"";
+        let field = format!("device[{index}].path");
+        return Err(at.value(0..0, field, quoted("driver-domain"), expected));
+    }
+    Ok(vms)
+}
+
+fn vm(
+    raw: file::Vm,
+    index: usize,
+    context: &Context<'_>,
+    at: &Locator<'_>,
+) -> Result<Vm, ScenarioError> {
+    let field = |name: &str| format!("vm[{index}].{name}");
+    let whole = |value: &Option<Spanned<i64>>, key: &str, range, default| {
+        optional_integer(value.as_ref(), &field(key), range, default, at)
+    };
+    let vcpus = whole(&raw.vcpus, "vcpus", 1..=1024, context.pcpus)?;
+    let class = raw
+        .class
+        .as_ref()
+        .map(|word| chosen(word, &field("class"), &Class::NAMES, at))
+        .transpose()?;
+    let is_driver = class == Some(Class::DriverDomain);
+    for (key, span) in [
+        ("arm", raw.arm.as_ref().map(Spanned::span)),
+        ("loads", raw.loads.as_ref().map(Spanned::span)),
+        (
+            "threads_per_vcpu",
+            raw.threads_per_vcpu.as_ref().map(Spanned::span),
+        ),
+    ] {
+        if let Some(span) = span.filter(|_| is_driver) {
+            let expected = "a driver domain serves the others and nothing else; leave it out";
+            return Err(at.value(span, field(key), "set", expected));
+        }
+    }
+    if let Some(backend) = raw.backend.as_ref().filter(|_| !is_driver) {
+        let expected = "only a VM of class = \"driver-domain\" has a backend; leave it out";
+        let value = quoted(backend.as_ref());
+        return Err(at.value(backend.span(), field("backend"), value, expected));
+    }
+    let length = |value: &Option<Spanned<String>>, key: &str, range| {
+        let value = value.as_ref();
+        value
+            .map(|value| duration(value, &field(key), range, at))
+            .transpose()
+    };
+    let group = raw.group.as_ref().is_some_and(|group| *group.as_ref());
+    if let Some(weight) = raw.weight.as_ref().filter(|_| group) {
+        let expected = "a group weighs as one vCPU alone; leave it or `group` out";
+        return Err(at.value(weight.span(), field("weight"), weight.as_ref(), expected));
+    }
+    let threads = if is_driver {
+        0
+    } else {
+        context.threads_per_cpu
+    };
+    let backend = length(&raw.backend, "backend", Ns(1)..=Ns::from_secs(1))?;
+    Ok(Vm {
+        count: whole(&raw.count, "count", 1..=MAX_VMS, 1)?,
+        vcpus,
+        weight: whole(&raw.weight, "weight", 2..=262_144, NORMAL_WEIGHT)?,
+        group,
+        pins: pins(&raw, vcpus, context.pcpus, &field, at)?,
+        class,
+        arm: raw.arm.as_ref().map_or(index == 0, |arm| *arm.as_ref()),
+        threads_per_vcpu: whole(&raw.threads_per_vcpu, "threads_per_vcpu", 0..=16, threads)?,
+        loads: if is_driver {
+            Some(Vec::new())
+        } else {
+            loads(raw.loads.as_ref(), index, context.loads, at)?
+        },
+        migration: length(&raw.migration, "migration", Ns::ZERO..=Ns::from_secs(1))?,
+        backend: is_driver.then(|| backend.unwrap_or(Ns::from_us(20))),
+        name: identifier(raw.name, &field("name"), at)?,
+    })
+}
+
+fn pins(
+    raw: &file::Vm,
+    vcpus: u32,
+    pcpus: u32,
+    field: &dyn Fn(&str) -> String,
+    at: &Locator<'_>,
+) -> Result<Pins, ScenarioError> {
+    let one_to_one = match &raw.placement {
+        Some(word) => {
+            let words = [("anywhere", false), ("one-to-one", true)];
+            let chosen = chosen(word, &field("placement"), &words, at)?;
+            if let Some(pins) = &raw.pins {
+                let expected = "pins are a placement of their own; leave one of the two out";
+                return Err(at.value(pins.span(), field("pins"), "set", expected));
+            }
+            if chosen && vcpus > pcpus {
+                let expected = format!(
+                    "{vcpus} vCPUs need as many pCPUs, and topology.cpus is {pcpus}; write \"anywhere\" or fewer vcpus"
+                );
+                let value = quoted(word.as_ref());
+                return Err(at.value(word.span(), field("placement"), value, expected));
+            }
+            chosen
+        }
+        None => false,
+    };
+    let Some(list) = &raw.pins else {
+        return Ok(if one_to_one {
+            Pins::OneToOne
+        } else {
+            Pins::Anywhere
+        });
+    };
+    let mut pins = Vec::new();
+    for value in list.as_ref() {
+        let pcpu = integer(value, &field("pins"), 0..=pcpus - 1, at)?;
+        if pins.contains(&pcpu) {
+            return Err(at.value(value.span(), field("pins"), pcpu, "name each pCPU once"));
+        }
+        pins.push(pcpu);
+    }
+    if pins.is_empty() {
+        let expected = format!("list pCPUs from 0 to {}, or leave it out", pcpus - 1);
+        return Err(at.value(list.span(), field("pins"), "empty", expected));
+    }
+    Ok(Pins::On(pins))
+}
+
+/// The loads that a VM names.
+fn loads(
+    raw: Option<&Spanned<Vec<Spanned<String>>>>,
+    index: usize,
+    all: &[Load],
+    at: &Locator<'_>,
+) -> Result<Option<Vec<Load>>, ScenarioError> {
+    let Some(raw) = raw else {
+        return Ok(None);
+    };
+    let field = format!("vm[{index}].loads");
+    let mut loads: Vec<Load> = Vec::new();
+    for name in raw.as_ref() {
+        let Some(load) = all.iter().find(|load| load.name == *name.as_ref()) else {
+            let names: Vec<String> = all.iter().map(|load| quoted(&load.name)).collect();
+            let expected = format!("write names of [[load]] tables: {}", names.join(", "));
+            return Err(at.value(name.span(), field, quoted(name.as_ref()), expected));
+        };
+        if loads.iter().any(|other| other.name == load.name) {
+            let expected = "name each load once; `threads` makes more of one";
+            return Err(at.value(name.span(), field, quoted(name.as_ref()), expected));
+        }
+        // A VM of the simulator has one barrier and one lock.
+        if let Some(kind) = synchronised(load)
+            && loads.iter().any(|other| synchronised(other) == Some(kind))
+        {
+            let expected = format!("a VM has at most one load of kind \"{kind}\"");
+            return Err(at.value(name.span(), field, quoted(name.as_ref()), expected));
+        }
+        loads.push(load.clone());
+    }
+    if loads.is_empty() && index == 0 {
+        let expected = "the first [[vm]] is the one under test: name a load, or leave it out";
+        return Err(at.value(raw.span(), field, "empty", expected));
+    }
+    Ok(Some(loads))
+}
+
+/// The kind of a load whose threads wait for each other.
+const fn synchronised(load: &Load) -> Option<&'static str> {
+    match &load.kind {
+        LoadKind::Simulated { program } => match program {
+            Program::Parallel { .. } => Some("parallel"),
+            Program::Locks { .. } => Some("locks"),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// The loads that have a phase each: those that no VM names, or, where the VM under
+/// test names its own, the first of these.
+pub(super) fn phases(
+    loads: Vec<Load>,
+    spans: &[Range<usize>],
+    vms: &[Vm],
+    at: &Locator<'_>,
+) -> Result<Vec<Load>, ScenarioError> {
+    let named = |load: &Load| {
+        let mut lists = vms.iter().filter_map(|vm| vm.loads.as_ref());
+        lists.any(|list| list.iter().any(|other| other.name == load.name))
+    };
+    for (index, load) in loads.iter().enumerate() {
+        if matches!(load.kind, LoadKind::Fsync { .. }) {
+            let expected = "the simulator has no fsync; write \"disk\" or \"reader\"";
+            let field = format!("load[{index}].kind");
+            return Err(at.value(spans[index].clone(), field, quoted("fsync"), expected));
+        }
+    }
+    if let Some(own) = vms.first().and_then(|vm| vm.loads.as_ref()) {
+        let left = loads.iter().position(|load| !named(load));
+        if let Some(index) = left {
+            let expected = "no VM runs it: name it in the loads of a [[vm]], or leave it out";
+            let field = format!("load[{index}].name");
+            let value = quoted(&loads[index].name);
+            return Err(at.value(spans[index].clone(), field, value, expected));
+        }
+        return Ok(own.iter().take(1).cloned().collect());
+    }
+    let (span, field) = (spans.first().cloned().unwrap_or(0..0), "load");
+    let phases: Vec<Load> = loads.into_iter().filter(|load| !named(load)).collect();
+    if phases.is_empty() {
+        let expected =
+            "other VMs name all of them; the first [[vm]] needs one, in its loads or in none's";
+        return Err(at.value(span, field, "named", expected));
+    }
+    Ok(phases)
+}

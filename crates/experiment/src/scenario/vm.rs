@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! VMs one by one, for the simulator.
+
+use serde::Deserialize;
+use serde::Serialize;
+use units::Ns;
+
+use super::Load;
+
+/// One `[[vm]]`, or several alike.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Vm {
+    /// Its name; with a count above 1 the n-th is `name.n`, from 1.
+    pub name: String,
+    /// How many of them: 1..=256.
+    pub count: u32,
+    /// vCPUs of each: 1..=1024.
+    pub vcpus: u32,
+    /// Weight of each vCPU, in the units of Linux: 2..=262144.
+    pub weight: u32,
+    /// It is a control group, as libvirt makes one: all of it weighs as much as one vCPU
+    /// alone.
+    pub group: bool,
+    /// Where its vCPUs may run.
+    pub pins: Pins,
+    /// What policies are told of it; `None`: nothing.
+    pub class: Option<Class>,
+    /// Does what an arm does in the guest happen here?
+    pub arm: bool,
+    /// Busy threads pinned to each vCPU: 0..=16.
+    pub threads_per_vcpu: u32,
+    /// What it runs, all at once; `None`: the load of the phase.
+    pub loads: Option<Vec<Load>>,
+    /// What a task loses when it runs on another vCPU than before; `None`: the
+    /// platform's or the application's.
+    pub migration: Option<Ns>,
+    /// Of a driver domain: its work for each entry of its ring, by a task per vCPU.
+    pub backend: Option<Ns>,
+}
+
+impl Vm {
+    /// The name of the n-th of them, from 0.
+    #[must_use]
+    pub fn name_of(&self, n: u32) -> String {
+        if self.count == 1 {
+            self.name.clone()
+        } else {
+            format!("{}.{}", self.name, n + 1)
+        }
+    }
+}
+
+/// Where vCPUs may run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pins {
+    /// On every pCPU.
+    Anywhere,
+    /// vCPU n on pCPU n.
+    OneToOne,
+    /// Each of them on any of these.
+    On(Vec<u32>),
+}
+
+/// What an administrator declares of a VM (S4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Class {
+    /// Nothing special.
+    General,
+    /// I/O-intensive, or latency-sensitive: the policies that ask do not tell the two
+    /// apart.
+    Io,
+    /// It serves the others' I/O (6.1, S3).
+    DriverDomain,
+}
+
+impl Class {
+    /// Their names in a scenario.
+    pub const NAMES: [(&'static str, Self); 4] = [
+        ("general", Self::General),
+        ("io", Self::Io),
+        ("latency-sensitive", Self::Io),
+        ("driver-domain", Self::DriverDomain),
+    ];
+}

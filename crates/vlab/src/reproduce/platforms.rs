@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The papers' machines by name, with the open parameters of `parameters.toml`: for
+//! scenarios (`sim.platform`), so that a file and an experiment mean the same machine.
+
+use sim::machine::Costs;
+use sim::machine::Smt;
+use units::Ns;
+
+use super::parameters::Parameters;
+use super::tuning::Tuning;
+use crate::run::Unusable;
+use crate::sim::platform::NAMES;
+
+/// What is particular to a paper's machine.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Paper {
+    pub(crate) costs: Costs,
+    pub(crate) smt: Smt,
+    /// Guests do not charge a task for its vCPU's absence.
+    pub(crate) steal_accounted: bool,
+    /// CPU time to submit a request.
+    pub(crate) submit: Ns,
+    /// Of a disk for which nothing is said.
+    pub(crate) disk_latency: Ns,
+    /// Bytes per second.
+    pub(crate) disk_rate: u64,
+}
+
+/// The machine of this name.
+///
+/// # Errors
+/// There is none.
+pub(crate) fn named(name: &str) -> anyhow::Result<Paper> {
+    let p = Parameters::load(&[])?;
+    let kvm = Costs {
+        vcpu_switch: p.us("kvm.switch_us")?,
+        vcpu_cache: p.us("kvm.cache_us")?,
+        ..Costs::default()
+    };
+    let costs = match name {
+        "paper-kvm" => kvm,
+        "paper-xen" => Costs {
+            vcpu_switch: p.us("xen.switch_us")?,
+            vcpu_cache: p.us("xen.cache_us")?,
+            ..kvm
+        },
+        "paper-smt" => Costs {
+            vcpu_wake: p.us("smt.wake_us")?,
+            ..kvm
+        },
+        "paper-jupiter" => Costs {
+            vcpu_wake: p.us("jupiter.wake_us")?,
+            ..kvm
+        },
+        _ => {
+            let names = NAMES.join(", ");
+            let text = format!("sim.platform is \"{name}\"; the simulator has {names}");
+            return Err(Unusable(text).into());
+        }
+    };
+    Ok(Paper {
+        costs,
+        smt: Smt {
+            computing: (p.get("smt.computing")? * 1000.0) as u32,
+            ..Smt::default()
+        },
+        steal_accounted: p.get("guest.steal_accounted")? != 0.0,
+        submit: p.us("guest.submit_us")?,
+        disk_latency: p.us("ssd.latency_us")?,
+        disk_rate: p.whole("ssd.mb_per_s")? * 1_000_000,
+    })
+}
+
+/// What is open in host policies on the platform of this name.
+pub(super) fn tuning(name: &str) -> anyhow::Result<Tuning> {
+    let p = Parameters::load(&[])?;
+    Ok(match name {
+        "paper-kvm" => Tuning {
+            min_slice: Some(p.us("kvm.min_slice_us")?),
+            ..Tuning::default()
+        },
+        "paper-xen" => Tuning {
+            per_queue: p.whole("xen.pcpus_per_queue")? as u32,
+            isacs_moves_any: p.get("isacs.moves_any")? != 0.0,
+            isacs_all_spent: p.get("isacs.all_spent")? != 0.0,
+            ..Tuning::default()
+        },
+        "paper-smt" => Tuning {
+            poll_max: p.us("smt.poll_max_us")?,
+            retain: p.us("smt.retain_us")?,
+            yields: p.get("smt.yields")? != 0.0,
+            ..Tuning::default()
+        },
+        _ => Tuning::default(),
+    })
+}
+
+/// Do the tasks of one session of a guest share the weight of one
+/// (`SCHED_AUTOGROUP`)?
+pub(super) fn autogroup(name: &str) -> anyhow::Result<bool> {
+    let desktop = matches!(name, "paper-kvm" | "paper-xen");
+    Ok(desktop && Parameters::load(&[])?.get("guest.autogroup")? != 0.0)
+}
