@@ -23,21 +23,25 @@ fn points(name: &str) -> Vec<Scenario> {
 fn work(points: &[Scenario], words: &[&str]) -> Vec<VmWork> {
     let of = |scenario: &&Scenario| words.iter().all(|word| scenario.point.contains(word));
     let scenario = points.iter().find(of).expect("the sweep has this point");
-    let (result, _): (RunResult, u64) = simulate(scenario).unwrap();
+    let simulated: anyhow::Result<(RunResult, u64)> = simulate(scenario);
+    let (result, _) = simulated.expect("the simulator has all of it");
     let phase = result.phases.iter().find(|phase| phase.arm == "vanilla");
-    phase.unwrap().work.clone()
+    phase.expect("the arm is simulated").work.clone()
 }
 
 /// The second column of a row of `vlab reproduce EXPERIMENT --quick`.
 fn reproduced(experiment: &str, rows: &[&str]) -> Vec<f64> {
-    let mut vlab = Command::cargo_bin("vlab").unwrap();
+    let mut vlab = Command::cargo_bin("vlab").expect("vlab is built");
     let output = vlab.args(["reproduce", experiment, "--quick"]).output();
-    let text = String::from_utf8(output.unwrap().stdout).unwrap();
+    let output = output.expect("vlab runs");
+    let text = String::from_utf8(output.stdout).expect("words");
     let figure = |row: &&str| -> f64 {
         let mut lines = text.lines();
         let rest = lines.find_map(|line| line.strip_prefix(*row));
         let rest = rest.unwrap_or_else(|| panic!("no {row} in {text}"));
-        rest.split_whitespace().nth(1).unwrap().parse().unwrap()
+        let figure = rest.split_whitespace().nth(1);
+        let figure = figure.and_then(|figure| figure.parse().ok());
+        figure.unwrap_or_else(|| panic!("no figure in {row}{rest}"))
     };
     rows.iter().map(figure).collect()
 }

@@ -49,7 +49,7 @@ impl Program for Dodger {
             return Step::Sleep((left + early).max(Ns(1)));
         }
         let piece = (left - early).min(UNIT);
-        self.ran = self.ran + piece;
+        self.ran += piece;
         Step::Compute(piece)
     }
 }
@@ -94,7 +94,7 @@ impl Program for FakeIo {
             }),
             2 => {
                 let every = self.every.max(Ns(1));
-                self.ran = self.ran + every;
+                self.ran += every;
                 Step::Compute(every)
             }
             _ => Step::Await,
@@ -142,10 +142,10 @@ mod tests {
                     let into = Ns(at.0 % tick.0);
                     assert!(
                         into >= early && into + *length <= tick - early,
-                        "{at} {length}"
+                        "{at:?} {length}"
                     );
                 }
-                Step::Sleep(length) => slept = slept + *length,
+                Step::Sleep(length) => slept += *length,
                 other => panic!("{other:?}"),
             }
         }

@@ -4,8 +4,9 @@
 //!
 //! `parameters.toml` has every open parameter with the rows that fixed it,
 //! `published.toml` the figures; one module per paper has the set-ups, `mix` builds
-//! machines, `did` says what they did, `outcome` compares. One set of parameters
-//! for all configurations; misses are shown as they are. Configurations for which
+//! machines, also those of a scenario's tables (`vms`, `vm_tasks`, `platforms`), `did`
+//! says what they did, `outcome` compares. One set of parameters for all
+//! configurations; misses are shown as they are. Configurations for which
 //! no figure is known are predicted all the same.
 
 mod did;
@@ -20,6 +21,7 @@ mod parameters;
 pub(crate) mod platforms;
 mod sensitivity;
 mod tuning;
+mod vm_tasks;
 mod vmigrater;
 mod vmigrater_more;
 pub(crate) mod vms;

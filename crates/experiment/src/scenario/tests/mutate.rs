@@ -10,12 +10,12 @@ use proptest::prelude::*;
 pub(crate) fn texts() -> Vec<String> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
     let mut paths: Vec<_> = std::fs::read_dir(dir)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
+        .expect("the project has scenarios")
+        .map(|entry| entry.expect("an entry").path())
         .filter(|path| path.extension().is_some_and(|e| e == "toml"))
         .collect();
     paths.sort();
-    let text = |path: &std::path::PathBuf| std::fs::read_to_string(path).unwrap();
+    let text = |path: &std::path::PathBuf| std::fs::read_to_string(path).expect("a text");
     paths.iter().map(text).collect()
 }
 
