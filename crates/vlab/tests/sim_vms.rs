@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What `[[vm]]`, `[[device]]` and programs say happens.
+
+use experiment::result::VmWork;
+use experiment::scenario::Scenario;
+
+const HEAD: &str = r#"
+name = "vms"
+title = "VMs one by one"
+topology = { cpus = 2 }
+sharing = { slice = "3 ms" }
+measure = { rounds = 1, warmup = "200 ms", window = "1 s", baselines = "solo" }
+compute = { threads_per_cpu = 0 }
+sim = { platform = "paper-kvm" }
+arm = [{ name = "vanilla" }, { name = "fifo" }]
+"#;
+
+/// What each VM did in an arm.
+fn work(tables: &str, arm: &str) -> Vec<VmWork> {
+    let scenarios = Scenario::parse_points(&format!("{HEAD}{tables}"), "s.toml");
+    let mut scenarios = scenarios.unwrap_or_else(|error| panic!("{error}"));
+    let (result, _) = vlab::sim::simulate(&scenarios.remove(0)).expect("it can be simulated");
+    let mut phases = result.phases.into_iter();
+    let phase = phases.find(|phase| phase.arm == arm);
+    phase.expect("the arm is simulated").work
+}
+
+fn near(a: f64, b: f64, part: f64) -> bool {
+    (a / b - 1.0).abs() < part
+}
+
+#[test]
+fn weights_pins_and_groups_divide_the_machine() {
+    let tables = r#"
+        load = [{ name = "sums", kind = "compute" }]
+        vm = [
+            { name = "heavy", vcpus = 1, weight = 2048, pins = [0] },
+            { name = "light", vcpus = 1, weight = 1024, pins = [0] },
+            { name = "alone", vcpus = 1, pins = [1] },
+        ]
+    "#;
+    let cpus: Vec<f64> = work(tables, "vanilla").iter().map(|vm| vm.cpus).collect();
+    assert!(
+        near(cpus[0] / cpus[1], 2.0, 0.05) && near(cpus[2], 1.0, 0.01),
+        "{cpus:?}"
+    );
+    // A VM of two vCPUs weighs as much as one of one, if it is a group.
+    let tables = |group: bool| {
+        format!(
+            r#"
+            load = [{{ name = "sums", kind = "compute" }}]
+            vm = [
+                {{ name = "wide", vcpus = 2, group = {group}, pins = [0] }},
+                {{ name = "narrow", vcpus = 1, pins = [0] }},
+            ]
+            "#
+        )
+    };
+    let ratio = |group| {
+        let vms = work(&tables(group), "vanilla");
+        vms[0].cpus / vms[1].cpus
+    };
+    let (grouped, free) = (ratio(true), ratio(false));
+    assert!(
+        near(grouped, 1.0, 0.1) && near(free, 2.0, 0.1),
+        "{grouped} {free}"
+    );
+}
+
+#[test]
+fn an_arm_applies_where_it_is_asked_for_and_baselines_have_the_first_vm_alone() {
+    let tables = r#"
+        device = [{ name = "disk", kind = "ssd" }]
+        load = [{ name = "reads", kind = "reader", process = "200 us" }]
+        vm = [
+            { name = "first", vcpus = 1, pins = [0], threads_per_vcpu = 1 },
+            { name = "second", vcpus = 1, pins = [1], threads_per_vcpu = 1 },
+        ]
+    "#;
+    let (vanilla, fifo) = (work(tables, "vanilla"), work(tables, "fifo"));
+    let ops = |vms: &[VmWork], n: usize| vms[n].loads[0].ops_per_s;
+    assert!(
+        ops(&fifo, 0) > 1.2 * ops(&vanilla, 0),
+        "{vanilla:?} {fifo:?}"
+    );
+    assert!(
+        near(ops(&fifo, 1), ops(&vanilla, 1), 0.02),
+        "{vanilla:?} {fifo:?}"
+    );
+    let solo = work(tables, "solo");
+    assert_eq!((solo.len(), solo[0].vm.as_str()), (1, "first"));
+}
+
+#[test]
+fn every_program_gets_something_done() {
+    let tables = r#"
+        device = [
+            { name = "disk", kind = "hdd", scheduler = "work-conserving", path = "driver-domain" },
+            { name = "net", kind = "network" },
+        ]
+        load = [
+            { name = "reads", kind = "reader", device = "disk" },
+            { name = "more", kind = "reader", device = "disk", arrivals = [{ at = "500 ms", threads = 3 }] },
+            { name = "sends", kind = "reader", device = "net", write = true },
+            { name = "ping", kind = "echo", device = "net" },
+            { name = "meets", kind = "parallel" },
+            { name = "locks", kind = "locks" },
+            { name = "dodges", kind = "adversary", trick = "dodge" },
+            { name = "fakes", kind = "adversary", trick = "fake-io", device = "disk" },
+        ]
+        vm = [
+            { name = "all", vcpus = 8, loads = ["reads", "more", "sends", "ping", "meets", "locks", "dodges", "fakes"] },
+            { name = "dom0", vcpus = 1, class = "driver-domain" },
+        ]
+    "#;
+    let vms = work(tables, "vanilla");
+    let threads: Vec<u32> = vms[0].loads.iter().map(|load| load.threads).collect();
+    assert_eq!(threads, [1, 4, 1, 1, 8, 8, 8, 8]);
+    for load in &vms[0].loads {
+        assert!(load.ops_per_s > 10.0, "{load:?}");
+    }
+    let (reads, more) = (&vms[0].loads[0], &vms[0].loads[1]);
+    assert!(more.ops_per_s > 1.2 * reads.ops_per_s, "{reads:?} {more:?}");
+    assert!(vms[0].loads[3].trip > units::Ns::ZERO);
+    // The driver domain works for those who use the disk.
+    assert!(
+        vms[1].cpus > 0.001 && vms[1].loads.is_empty(),
+        "{:?}",
+        vms[1]
+    );
+}
