@@ -293,8 +293,7 @@ pub(super) fn phases(
     let (span, field) = (spans.first().cloned().unwrap_or(0..0), "load");
     let phases: Vec<Load> = loads.into_iter().filter(|load| !named(load)).collect();
     if phases.is_empty() {
-        let expected =
-            "other VMs name all of them; the first [[vm]] needs one, in its loads or in none's";
+        let expected = "other VMs name all of them: the first [[vm]] needs one that none names, or loads of its own";
         return Err(at.value(span, field, "named", expected));
     }
     Ok(phases)
