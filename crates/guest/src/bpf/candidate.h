@@ -74,8 +74,7 @@ static __always_inline void candidate_found(void)
 {
 	if (io_rung)
 		return;
-	io_rung = 1;
-	ring_bell(CONTROL_RING, BELL_IO, BPF_RB_FORCE_WAKEUP);
+	ring_once(&io_rung, BELL_IO);
 }
 
 /* The last of a thread's requests in flight is done, `len` after the first. */
@@ -121,10 +120,8 @@ static __always_inline void candidate_tick(struct vcpu_slot *v, struct task_stru
 		v->ticks = v->iowait = 0;
 		if (mode == MODE_ACTIVE)
 			io_bound_ns = now;
-		else if (!calm_rung && now > io_bound_ns && now - io_bound_ns > calm_after_ns) {
-			calm_rung = 1;
-			ring_bell(CONTROL_RING, BELL_CALM, BPF_RB_FORCE_WAKEUP);
-		}
+		else if (!calm_rung && now > io_bound_ns && now - io_bound_ns > calm_after_ns)
+			ring_once(&calm_rung, BELL_CALM);
 		return;
 	}
 	if (mode == MODE_ASLEEP)

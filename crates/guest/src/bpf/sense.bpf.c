@@ -23,7 +23,7 @@
 char LICENSE[] SEC("license") = "GPL";
 
 /* One doorbell ring per vCPU and one for control: the thread of a vCPU waits on
- * its own, so that no vCPU ever waits for another. A page each is 512 bells. */
+ * its own, so that no vCPU ever waits for another. A page each is 255 bells. */
 struct ring {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 4096);

@@ -63,12 +63,25 @@ VERIFIED_ONCE u64 vcpus_out(u32 word)
 	return out;
 }
 
-static __always_inline void ring_bell(u32 ring, u64 bell, u64 flags)
+/* Returns whether the bell is in the ring. One that is not is counted, and the daemon
+ * looks for what it would have said when it reads the others. */
+static __always_inline bool ring_bell(u32 ring, u64 bell, u64 flags)
 {
 	void *rb = bpf_map_lookup_elem(&rings, &ring);
 
-	if (rb && bpf_ringbuf_output(rb, &bell, sizeof(bell), flags))
-		__sync_fetch_and_add(&nr_lost_bells, 1);
+	if (!rb || !bpf_ringbuf_output(rb, &bell, sizeof(bell), flags))
+		return rb;
+	__sync_fetch_and_add(&nr_lost_bells, 1);
+	return false;
+}
+
+/* For the control thread, which clears the flag when it has heard it: first the flag, or
+ * it would be raised after that. */
+static __always_inline void ring_once(u32 *rung, u64 bell)
+{
+	*rung = 1;
+	if (!ring_bell(CONTROL_RING, bell, BPF_RB_FORCE_WAKEUP))
+		*rung = 0;
 }
 
 static __always_inline void saw_gap(struct vcpu_slot *v, u64 out, u64 back)
@@ -85,9 +98,10 @@ static __always_inline void saw_gap(struct vcpu_slot *v, u64 out, u64 back)
 	v->nr_gaps++;
 	last_gap_ns = back;
 	quiet_rung = 0;
-	if (mode == MODE_ASLEEP && __sync_fetch_and_add(&asleep_gaps, 1) == 4)
-		/* A few, not one: a single hiccup is no sharing. */
-		ring_bell(CONTROL_RING, BELL_SHARED, BPF_RB_FORCE_WAKEUP);
+	/* A few, not one: a single hiccup is no sharing. Lost, it is rung at the next. */
+	if (mode == MODE_ASLEEP && __sync_fetch_and_add(&asleep_gaps, 1) == 4 &&
+	    !ring_bell(CONTROL_RING, BELL_SHARED, BPF_RB_FORCE_WAKEUP))
+		asleep_gaps = 4;
 }
 
 /* Called by every program before it looks at anything else on this vCPU.
@@ -125,8 +139,6 @@ static __always_inline void vcpu_tick(u32 cpu, u64 now, bool busy)
 	v->tick_ns = now;
 	v->tick_busy = busy;
 	if (mode != MODE_ASLEEP && !quiet_rung && now > last_gap_ns &&
-	    now - last_gap_ns > quiet_after_ns) {
-		quiet_rung = 1;
-		ring_bell(CONTROL_RING, BELL_QUIET, BPF_RB_FORCE_WAKEUP);
-	}
+	    now - last_gap_ns > quiet_after_ns)
+		ring_once(&quiet_rung, BELL_QUIET);
 }

@@ -52,6 +52,7 @@ use super::view::Views;
 use crate::sense::Bell;
 use crate::sense::Mode;
 use crate::sense::SenseError;
+use crate::sense::SlotState;
 use crate::sense::now;
 
 /// A claim lasts this long: a move takes some ten microseconds, and a claimant
@@ -242,6 +243,7 @@ impl Monitor {
     /// Looks at everything and does what this vCPU has to do.
     fn think(&mut self) {
         self.settle();
+        self.notice_losses();
         if self.core.sense.shared().mode() != Mode::Active {
             self.rest();
             return;
@@ -256,7 +258,6 @@ impl Monitor {
         for slot in &self.views.ended {
             self.order(Order::Release(*slot));
         }
-        self.notice_losses();
         self.end_slice();
         self.widen_margin();
         let mut plan = std::mem::take(&mut self.plan);
@@ -286,15 +287,29 @@ impl Monitor {
         }
     }
 
-    /// Most of what a lost bell would have said is found by looking afresh; not a
-    /// child that has inherited a mask.
+    /// What a lost bell would have said of gaps is found by looking afresh, whenever that
+    /// is. Who came, who went and what children have inherited is looked for here. A ring
+    /// that was full is read afterwards, so that somebody gets here.
     fn notice_losses(&mut self) {
         let dropped = self.counters().orders_dropped.load(Ordering::Relaxed);
-        let lost = self.core.sense.shared().lost_bells() + dropped;
-        if lost != self.lost {
-            self.lost = lost;
-            self.core.want_sweep();
+        let shared = self.core.sense.shared();
+        let lost = shared.lost_bells() + dropped;
+        if lost == self.lost {
+            return;
         }
+        self.lost = lost;
+        for slot in self.core.slots() {
+            match shared.slot_state(slot) {
+                SlotState::Live if !self.core.seats[slot].was_looked_at(&shared.task(slot)) => {
+                    self.order(Order::Seat(slot));
+                }
+                SlotState::Left | SlotState::Exited => {
+                    self.order(Order::Release(slot));
+                }
+                _ => {}
+            }
+        }
+        self.core.want_sweep();
     }
 
     /// Nothing to do: nothing armed, nothing remembered.

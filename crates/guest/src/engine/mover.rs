@@ -126,6 +126,7 @@ pub(super) fn seat(core: &Core, slot: usize) {
     if task.state != SlotState::Live || core.seats[slot].seated(&task).is_some() {
         return;
     }
+    core.seats[slot].look_at(&task);
     let key = TaskKey {
         tid: Tid(task.tid),
         start_ticks: task.start_ticks,

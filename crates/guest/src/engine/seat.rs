@@ -71,6 +71,8 @@ pub(super) struct Seat {
     /// Until when a mover has claimed the task, `CLOCK_MONOTONIC` nanoseconds. A
     /// claim ends by itself, because its holder may be descheduled with it.
     claimed_until: AtomicU64,
+    /// When the slot was taken by the task that was last looked at here, held or not.
+    looked_at: AtomicU64,
     moves: AtomicU64,
     moved_at: AtomicU64,
     /// In a dry run, the end of a slice that the task would not have met: see
@@ -105,6 +107,16 @@ impl Seat {
         self.seated.load_full().filter(|seated| {
             seated.key.tid.0 == slot.tid && seated.key.start_ticks == slot.start_ticks
         })
+    }
+
+    /// Whoever is in the slot now is being looked at.
+    pub(super) fn look_at(&self, slot: &TaskSlot) {
+        self.looked_at.store(slot.taken.as_ns(), Ordering::Relaxed);
+    }
+
+    /// Has it been? If not, nobody has heard that it came.
+    pub(super) fn was_looked_at(&self, slot: &TaskSlot) -> bool {
+        self.looked_at.load(Ordering::Relaxed) == slot.taken.as_ns()
     }
 
     /// The task here is left as it is for the time being.

@@ -47,7 +47,8 @@ use crate::settings::SourceChoice;
 /// to ask the kernel again takes ten more. After a gap in between it is older.
 const FRESH: Ns = Ns::from_us(100);
 
-/// Room for 512 bells per vCPU; a page is the least a ring may have.
+/// Room for 255 bells per vCPU, 16 bytes each with the kernel's header; a page is the least a
+/// ring may have.
 const RING_BYTES: u32 = 4096;
 
 /// The loaded programs and everything that must outlive their links.

@@ -2,6 +2,7 @@
 //! Programs with threads for the daemon to find, and what an owner sees of a thread.
 
 use std::fs;
+use std::path::Path;
 use std::process::Child;
 use std::process::Command;
 use std::process::Stdio;
@@ -28,7 +29,17 @@ pub struct Program(Child);
 
 impl Program {
     pub fn start(name: &str) -> Self {
-        let child = Command::new(std::env::current_exe().unwrap())
+        Self::spawn(name, &mut Command::new(std::env::current_exe().unwrap()))
+    }
+
+    /// The same with a file that it knows by the name of a variable.
+    pub fn start_with(name: &str, variable: &str, file: &Path) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        Self::spawn(name, command.env(variable, file))
+    }
+
+    fn spawn(name: &str, command: &mut Command) -> Self {
+        let child = command
             .args(["--exact", name, "--ignored", "--test-threads=1"])
             .stdin(Stdio::null())
             .stdout(Stdio::null())

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A daemon that does not read its rings for seconds: what did not fit is counted and
+//! shown, and found when it reads again.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use common::Daemon;
+use common::Home;
+use common::program::Program;
+use common::program::one_request_after_another;
+use common::program::state;
+use common::until;
+use freezer::Freezer;
+use freezer::Plan;
+use io_uring::IoUring;
+use io_uring::opcode;
+use io_uring::types::Timespec;
+use rustix::process::Signal;
+use units::CpuSet;
+use units::Ns;
+
+const CPUS: u32 = 2;
+
+/// A gap every 8 ms.
+const SLICE: Ns = Ns::from_ms(4);
+
+/// A ring has room for 255 bells (`RING_BYTES`), and each gap rings one.
+const GAPS: u64 = 400;
+
+/// Never lets a task go to compare.
+const CONFIG: &str = "[trial]\nenabled = false\n";
+
+/// Names the file whose existence has the parent start children.
+const GO: &str = "LOST_GO";
+const CHILDREN: usize = 8;
+
+/// Not a test: one request after another.
+#[test]
+#[ignore = "started by the tests"]
+fn io_program() {
+    one_request_after_another();
+}
+
+/// Not a test: the same by a thread that starts others, once it is told to.
+#[test]
+#[ignore = "started by the tests"]
+fn parent_program() {
+    let go = std::env::var_os(GO).unwrap();
+    rustix::thread::set_name(c"parent").unwrap();
+    let mut ring = IoUring::new(2).unwrap();
+    let length = Timespec::new().nsec(100_000);
+    let mut started = 0;
+    loop {
+        // SAFETY: the length outlives the request, which is waited for here.
+        unsafe {
+            ring.submission()
+                .push(&opcode::Timeout::new(&length).build())
+        }
+        .unwrap();
+        // Interrupted: the next round waits for it as well.
+        let _ = ring.submit_and_wait(1);
+        ring.completion().for_each(drop);
+        if started < CHILDREN && Path::new(&go).exists() {
+            started += 1;
+            let child = std::thread::Builder::new().name("child".to_owned());
+            child
+                .spawn(|| {
+                    loop {
+                        std::thread::park();
+                    }
+                })
+                .unwrap();
+        }
+    }
+}
+
+/// Compute on each CPU until it is dropped: an idle vCPU is not seen to be away.
+struct Compute(Arc<AtomicBool>);
+
+impl Compute {
+    fn start() -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        for cpu in 0..CPUS as usize {
+            let stop = Arc::clone(&stop);
+            std::thread::spawn(move || {
+                let mut set = rustix::thread::CpuSet::new();
+                set.set(cpu);
+                rustix::thread::sched_setaffinity(None, &set).unwrap();
+                while !stop.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        Self(stop)
+    }
+}
+
+impl Drop for Compute {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn gaps(freezer: &Freezer) -> Vec<u64> {
+    freezer.counters().iter().map(|cpu| cpu.gaps).collect()
+}
+
+#[test]
+fn root_what_a_full_ring_lost_is_counted_and_found_again() {
+    let home = Home::new();
+    let go = home.path("go");
+    let parents = Program::start_with("parent_program", GO, &go);
+    let parent = parents.threads("parent", 1)[0];
+    let before = state(parent);
+    let compute = Compute::start();
+    let plan = Plan::shared(2, SLICE, &CpuSet::first(CPUS)).unwrap();
+    let mut options = freezer::Options::new(Ns::from_secs(60));
+    options.wait = Ns::from_secs(60);
+    let mut freezer = Freezer::start(&plan, &options).unwrap();
+    fs::write(home.path("config.toml"), CONFIG).unwrap();
+    let mut command = home.command(&[]);
+    command
+        .arg("run")
+        .arg("--config")
+        .arg(home.path("config.toml"))
+        .arg(format!(
+            "--steal-map-id={}",
+            freezer.steal_map_id().unwrap()
+        ));
+    let mut daemon = Daemon::spawn(&home, &mut command);
+    until("the task is held", || state(parent).mask != before.mask);
+    assert_eq!(home.report().unwrap().lost_events, 0);
+
+    // Nobody reads until every ring is full.
+    daemon.kill(daemon.daemon_pid(), Signal::STOP);
+    let from = gaps(&freezer);
+    until("as many gaps as no ring has room for", || {
+        gaps(&freezer)
+            .iter()
+            .zip(&from)
+            .all(|(now, from)| now - from > GAPS)
+    });
+    let narrow = state(parent).mask;
+    assert_ne!(narrow, before.mask, "it must still be held");
+    // Now bells that say more than "look": of children that inherit a mask, and of a
+    // task that has become I/O-bound.
+    fs::write(&go, "").unwrap();
+    let children = parents.threads("child", CHILDREN);
+    for child in &children {
+        assert_eq!(state(*child).mask, narrow, "a child inherits");
+    }
+    let late = Program::start("io_program");
+    let tid = late.threads("pulse-", 1)[0];
+    let wide = state(tid);
+    // Some hundred windows of the detector.
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(state(tid), wide, "nobody can have moved it");
+    daemon.kill(daemon.daemon_pid(), Signal::CONT);
+
+    until("the late task is held", || {
+        let report = home.report();
+        report.is_some_and(|report| report.tasks.iter().any(|task| task.tid.0 == tid))
+    });
+    until("all children have the owner's mask", || {
+        children
+            .iter()
+            .all(|child| state(*child).mask == before.mask)
+    });
+    let report = home.report().unwrap();
+    println!("{} events were lost", report.lost_events);
+    // Of each CPU more than a hundred gaps beyond its ring's room.
+    assert!(report.lost_events > 2 * (GAPS - 255), "{report:#?}");
+    let text = String::from_utf8(home.run(&["status"]).stdout).unwrap();
+    let shown = text.lines().find(|line| line.starts_with("lost ")).unwrap();
+    assert!(
+        shown.contains(&format!("{} events", report.lost_events)),
+        "{text}"
+    );
+
+    assert_eq!(daemon.stop().code(), Some(0));
+    freezer.stop();
+    drop(compute);
+    assert_eq!((state(parent), state(tid)), (before, wide));
+    assert!(!home.path("journal").exists(), "the journal stays");
+}
