@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The BPF side into the kernel, with the rules of a policy.
 
+mod timers;
+
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -58,6 +60,7 @@ pub(crate) fn load<'a>(
     storage: &'a mut MaybeUninit<libbpf_rs::OpenObject>,
 ) -> anyhow::Result<MainSkel<'a>> {
     let mut skel = loaded(options, storage)?;
+    timers::make(&skel.progs.make_timers, possible_cpus()?)?;
     if skel.progs.irq_raised.autoload() {
         skel.links.irq_raised = Some(skel.progs.irq_raised.attach_trace().map_err(refuse)?);
     }

@@ -251,9 +251,8 @@ fn schedule(
         }
         if let Some(control) = &control {
             control.serve(|change| {
-                if matches!(options.rules, Rules::Fixed(_)) && change.is_of_worth() {
-                    let why = "policy fixed knows no weights, caps and classes; run another one";
-                    return Answer::Refused(why.to_owned());
+                if let Some(why) = control::unheeded(&options.rules, change) {
+                    return Answer::Refused(why);
                 }
                 control::apply(&mut lock(roster), change, tell)
             });

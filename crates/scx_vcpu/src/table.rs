@@ -61,6 +61,9 @@ pub struct Vcpu {
     pub ran: Ns,
     /// Time in which it could run and did not.
     pub waited: Ns,
+    /// The longest that it waited at once, also for its cap's next period. Since it was found:
+    /// a longest has no difference.
+    pub longest_wait: Ns,
     /// Time without work.
     pub slept: Ns,
     /// Times that it got a pCPU.
@@ -215,6 +218,7 @@ fn decode(bytes: &[u8]) -> Option<Vcpu> {
         cap_permille: entry.cap_permille,
         ran: Ns(entry.ran_ns),
         waited: Ns(entry.waited_ns),
+        longest_wait: Ns(entry.longest_wait_ns),
         slept: Ns(entry.slept_ns),
         turns: entry.nr_turns,
         preempted: entry.nr_preempted,
@@ -243,7 +247,7 @@ pub fn text(vcpus: &[Vcpu]) -> String {
         *of_vm.entry(vcpu.vm).or_default() += vcpu.ran;
     }
     let mut text = format!(
-        "{:>8} {:>5} {:>8} {:>5} {:>5} {:>7} {:>6} {:>7} {:>10} {:>10} {:>8} {:>8} {:>8} {:>10} {:>8} {:>10} {:>10} {:>10} {:<6}  {}\n",
+        "{:>8} {:>5} {:>8} {:>5} {:>5} {:>7} {:>6} {:>7} {:>10} {:>10} {:>10} {:>8} {:>8} {:>8} {:>10} {:>8} {:>10} {:>10} {:>10} {:<6}  {}\n",
         "VM",
         "vCPU",
         "thread",
@@ -254,6 +258,7 @@ pub fn text(vcpus: &[Vcpu]) -> String {
         "VM has",
         "ran",
         "waited",
+        "longest",
         "turns",
         "I/O",
         "IPIs",
@@ -268,7 +273,7 @@ pub fn text(vcpus: &[Vcpu]) -> String {
     for vcpu in vcpus {
         let share = of_vm[&vcpu.vm].0 as f64 / all.0.max(1) as f64;
         text += &format!(
-            "{:>8} {:>5} {:>8} {:>5} {:>5} {:>7} {:>6} {:>5.1} % {:>10} {:>10} {:>8} {:>8} {:>8} {:>10} {:>8} {:>10} {:>10.2} {:>10.2} {:<6}  {}\n",
+            "{:>8} {:>5} {:>8} {:>5} {:>5} {:>7} {:>6} {:>5.1} % {:>10} {:>10} {:>10} {:>8} {:>8} {:>8} {:>10} {:>8} {:>10} {:>10.2} {:>10.2} {:<6}  {}\n",
             vcpu.vm,
             vcpu.vcpu,
             vcpu.tid,
@@ -282,6 +287,7 @@ pub fn text(vcpus: &[Vcpu]) -> String {
             share * 100.0,
             vcpu.ran.to_string(),
             vcpu.waited.to_string(),
+            vcpu.longest_wait.to_string(),
             vcpu.turns,
             vcpu.io,
             vcpu.ipi,
@@ -366,6 +372,7 @@ mod tests {
             class: 1,
             ran_ns: ran,
             waited_ns: 20,
+            longest_wait_ns: 12,
             slept_ns: 30,
             nr_turns: 4,
             nr_io: 8,
@@ -400,6 +407,7 @@ mod tests {
             (vcpu.ran, vcpu.waited, vcpu.slept),
             (Ns(10), Ns(20), Ns(30))
         );
+        assert_eq!(vcpu.longest_wait, Ns(12));
         assert_eq!((vcpu.io, vcpu.ipi, vcpu.credit), (8, 9, -3_000_000));
         assert_eq!((vcpu.halts, vcpu.halted, vcpu.wake_ipis), (6, Ns(7), 5));
         assert_eq!(decode(bytes(&entry(0, 10))), None, "nobody's");

@@ -36,12 +36,15 @@ static __always_inline u64 account(struct sv_vcpu *v, enum sv_state state)
 {
 	u64 now = bpf_ktime_get_ns(), past = now - v->since_ns;
 
-	if (v->state == SV_RUNS)
+	if (v->state == SV_RUNS) {
 		v->ran_ns += past;
-	else if (v->state == SV_WAITS)
+	} else if (v->state == SV_WAITS) {
 		v->waited_ns += past;
-	else
+		if (past > v->longest_wait_ns)
+			v->longest_wait_ns = past;
+	} else {
 		v->slept_ns += past;
+	}
 	v->state = state;
 	v->since_ns = now;
 	return past;
@@ -96,7 +99,7 @@ static __always_inline void enter(struct task_struct *p)
 	v->since_ns = bpf_ktime_get_ns();
 	v->cpu = p->thread_info.cpu;
 	v->boosted = v->io_pending = v->counted = 0;
-	v->ran_ns = v->waited_ns = v->slept_ns = 0;
+	v->ran_ns = v->waited_ns = v->slept_ns = v->longest_wait_ns = 0;
 	v->nr_turns = v->nr_preempted = v->nr_wakes = v->nr_io = v->nr_ipi = 0;
 	v->nr_wake_ipi = v->nr_halts = v->halted_ns = v->halted_at = 0;
 	v->credit = 0;

@@ -10,6 +10,10 @@
 #include "kernel_abi.h"
 #include "shared.h"
 
+/* include/uapi/asm-generic/errno-base.h */
+#define EBUSY 16
+#define EINVAL 22
+
 /* include/uapi/linux/sched.h */
 #define SCHED_EXT 7
 

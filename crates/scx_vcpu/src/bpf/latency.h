@@ -105,15 +105,18 @@ static int latency_over(void *map, u32 *cpu, struct latency_clock *clock)
 	return 0;
 }
 
-static __always_inline s32 start_latency_clock(u32 cpu)
+/* As make_turn_clock(). */
+static __always_inline s32 make_latency_clock(u32 cpu)
 {
 	struct latency_clock *clock = bpf_map_lookup_elem(&latency_clocks, &cpu);
 	long error;
 
 	if (!clock)
-		return -1;
+		return -EINVAL;
 	error = bpf_timer_init(&clock->timer, &latency_clocks, CLOCK_MONOTONIC);
-	return error ?: bpf_timer_set_callback(&clock->timer, latency_over);
+	if (error && error != -EBUSY)
+		return error;
+	return bpf_timer_set_callback(&clock->timer, latency_over);
 }
 
 /* `v` has come into a queue of `cpu`. */

@@ -299,14 +299,24 @@ void BPF_PROG(vcpu_disable, struct task_struct *p)
 	leave(p);
 }
 
+/*
+ * Makes the timers of a pCPU, and of caps with the first. Not in vcpu_init: the kernel may
+ * not wait for the memory of a timer and now and then has none at once (-ENOMEM, a
+ * moment later all is well), and user space can wait and try again.
+ */
+SEC("syscall")
+int make_timers(struct sv_timers *ctx)
+{
+	u32 cpu = ctx->cpu;
+	s32 error = make_turn_clock(cpu) ?: make_latency_clock(cpu);
+
+	return error || cpu ? error : make_periods();
+}
+
 SEC("struct_ops.s/vcpu_init")
 s32 BPF_PROG(vcpu_init)
 {
 	for (u32 cpu = 0; cpu < MAX_CPUS && cpu < nr_cpu_ids; cpu++) {
-		s32 failed = start_turn_clock(cpu) ?: start_latency_clock(cpu);
-
-		if (failed)
-			return failed;
 		for (u32 queue = 0; queue < NR_QUEUES; queue++) {
 			s32 error = scx_bpf_create_dsq___k(queue_of(cpu, queue), -1);
 

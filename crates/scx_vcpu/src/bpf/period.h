@@ -52,21 +52,30 @@ static int period_over(void *map, u32 *key, struct period *period)
 	return 0;
 }
 
-static __always_inline s32 start_periods(void)
+/* As make_turn_clock(). */
+static __always_inline s32 make_periods(void)
 {
 	u32 key = 0;
 	struct period *period = bpf_map_lookup_elem(&periods, &key);
 	long error;
 
 	if (!period)
-		return -1;
-	period->at_ns = bpf_ktime_get_ns();
+		return -EINVAL;
 	error = bpf_timer_init(&period->timer, &periods, CLOCK_MONOTONIC);
-	if (!error)
-		error = bpf_timer_set_callback(&period->timer, period_over);
-	if (!error)
-		error = bpf_timer_start(&period->timer, settings.refill_ns, 0);
-	return error;
+	if (error && error != -EBUSY)
+		return error;
+	return bpf_timer_set_callback(&period->timer, period_over);
+}
+
+static __always_inline s32 start_periods(void)
+{
+	u32 key = 0;
+	struct period *period = bpf_map_lookup_elem(&periods, &key);
+
+	if (!period)
+		return -EINVAL;
+	period->at_ns = bpf_ktime_get_ns();
+	return bpf_timer_start(&period->timer, settings.refill_ns, 0);
 }
 
 /* K1: may it not run before the next period? */

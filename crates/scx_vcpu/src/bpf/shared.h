@@ -161,6 +161,12 @@ struct sv_apply {
 	u64 missing;
 };
 
+/* A call: for which pCPU. */
+struct sv_timers {
+	u32 cpu;
+	u32 pad;
+};
+
 /* Which vCPU has woken which by interrupts. */
 struct sv_waker {
 	/* As in sv_found: the one that was woken. */
@@ -203,6 +209,8 @@ struct sv_vcpu {
 	u64 ran_ns;
 	u64 waited_ns;
 	u64 slept_ns;
+	/* The longest time that it could run and did not, once. */
+	u64 longest_wait_ns;
 	/* Turns begun; ended by another vCPU or a host thread; wake-ups. */
 	u64 nr_turns;
 	u64 nr_preempted;
@@ -316,8 +324,9 @@ struct sv_pcpu {
 _Static_assert(sizeof(struct sv_found) == 16, "read by Rust");
 _Static_assert(sizeof(struct sv_knobs) == 48, "written by Rust");
 _Static_assert(sizeof(struct sv_set) == 40, "written by Rust");
-_Static_assert(sizeof(struct sv_vcpu) == 336, "read by Rust");
+_Static_assert(sizeof(struct sv_vcpu) == 344, "read by Rust");
 _Static_assert(sizeof(struct sv_pcpu) == 176, "read by Rust");
 _Static_assert(sizeof(struct sv_apply) == 16, "written by Rust");
+_Static_assert(sizeof(struct sv_timers) == 8, "written by Rust");
 _Static_assert(sizeof(struct sv_waker) == 16, "read by Rust");
 _Static_assert(sizeof(struct sv_event) == 24, "is the format of the trace file");

@@ -68,15 +68,18 @@ static int turn_over(void *map, u32 *cpu, struct turn_clock *clock)
 	return 0;
 }
 
-static __always_inline s32 start_turn_clock(u32 cpu)
+/* Called again after -ENOMEM: one that is there already (-EBUSY) is as good. */
+static __always_inline s32 make_turn_clock(u32 cpu)
 {
 	struct turn_clock *clock = bpf_map_lookup_elem(&turn_clocks, &cpu);
 	long error;
 
 	if (!clock)
-		return -1;
+		return -EINVAL;
 	error = bpf_timer_init(&clock->timer, &turn_clocks, CLOCK_MONOTONIC);
-	return error ?: bpf_timer_set_callback(&clock->timer, turn_over);
+	if (error && error != -EBUSY)
+		return error;
+	return bpf_timer_set_callback(&clock->timer, turn_over);
 }
 
 /* The turn of `p`, which runs on `cpu` from `now_ns` on, ends at `end_ns`. */

@@ -46,6 +46,7 @@ pub(crate) fn vcpu(tid: u32, cpu: u32) -> crate::table::Vcpu {
         cap_permille: 0,
         ran: Ns::ZERO,
         waited: Ns::ZERO,
+        longest_wait: Ns::ZERO,
         slept: Ns::ZERO,
         turns: 0,
         preempted: 0,

@@ -43,14 +43,6 @@ pub struct Change {
     pub cpus: Option<CpuSet>,
 }
 
-impl Change {
-    /// Does it change what only policies with weights, caps or classes heed?
-    #[must_use]
-    pub fn is_of_worth(&self) -> bool {
-        self.weight.is_some() || self.class.is_some() || self.cap.is_some()
-    }
-}
-
 /// A change that cannot be made.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SetError {

@@ -198,6 +198,7 @@ fn counters_change_a_class_after_some_periods_only() {
         cap_permille: 0,
         ran: Ns::from_ms(10 * io),
         waited: Ns::ZERO,
+        longest_wait: Ns::ZERO,
         slept: Ns::ZERO,
         turns: io,
         preempted: 0,
