@@ -63,12 +63,11 @@ echo "result $(show ActiveState) $(show Result)"
 echo "restored $(mask "$reader")"
 "#;
 
-#[test]
-fn root_vm_6_12_the_service_starts_restarts_and_restores() {
+fn starts_restarts_and_restores(series: &str) {
     let unit = "../../packaging/systemd/vmigrater.service";
     let unit = Path::new(env!("CARGO_MANIFEST_DIR")).join(unit);
     let output = vm::run(
-        "6.12",
+        series,
         SERVICE,
         vm::Machine {
             sharing: Some(vm::SHARING),
@@ -102,4 +101,11 @@ fn root_vm_6_12_the_service_starts_restarts_and_restores() {
         vm::all(&output, "state")[0].starts_with("active "),
         "{told}"
     );
+}
+
+vm::on_each_kernel! {
+    starts_restarts_and_restores:
+        root_vm_6_1_the_service_starts_restarts_and_restores
+        root_vm_6_12_the_service_starts_restarts_and_restores
+        root_vm_7_3_the_service_starts_restarts_and_restores;
 }
