@@ -12,6 +12,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod balance;
+mod busy;
+mod caps;
 mod cost;
 mod ends;
 mod knobs;

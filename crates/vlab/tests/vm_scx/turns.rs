@@ -10,14 +10,14 @@ use super::boot;
 use super::number;
 use super::trace;
 
-/// CPU time of each turn on pCPU 0 that began in a window, shortest first; what the
+/// CPU time of each turn on a pCPU that began in a window, shortest first; what the
 /// host's threads took meanwhile is not in it.
-fn turns(events: &[Event], from: Time, to: Time) -> Vec<Ns> {
+pub(crate) fn turns(events: &[Event], cpu: u16, from: Time, to: Time) -> Vec<Ns> {
     let mut lengths = Vec::new();
     // Who has the turn, since when, and what it has had.
     let mut turn: Option<(u32, Time, Ns)> = None;
     let mut on = from;
-    for event in events.iter().filter(|event| event.cpu == 0) {
+    for event in events.iter().filter(|event| event.cpu == cpu) {
         let same = turn.is_some_and(|(tid, ..)| tid == event.tid);
         match event.kind {
             Kind::Wake => continue,
@@ -52,7 +52,7 @@ fn root_vm_scx_vcpu_host_threads_do_not_end_turns() {
     let all = ["credit1", "credit2", "isacs", "vslicer", "ische"].map(|policy| {
         let events = trace(&output, &format!("{policy}-trace"));
         let from = Time(number(&output, &format!("{policy}-from")));
-        let turns = turns(&events, from, from + Ns::from_secs(5));
+        let turns = turns(&events, 0, from, from + Ns::from_secs(5));
         let at = |percent: usize| turns[turns.len() * percent / 100];
         eprintln!(
             "{policy}: {} turns, 5 % below {}, median {}, 5 % above {}",
