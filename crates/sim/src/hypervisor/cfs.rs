@@ -184,6 +184,11 @@ impl Hypervisor for Cfs {
                 self.tree.carry(host, vcpu, pcpu);
                 let slept = self.settings.sleeper_credit && why != Why::Start;
                 let credit = self.settings.latency / 2 * u64::from(slept);
+                // As Linux; with VMs that are no groups it makes 13.1 worse, see
+                // docs/reproduction.md.
+                if self.tree.has_groups() {
+                    self.tree.count(host, pcpu);
+                }
                 self.tree.wake(host, vcpu, credit);
                 let granularity = self.settings.wakeup_granularity;
                 if host.is_idle(pcpu) {

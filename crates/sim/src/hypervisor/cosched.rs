@@ -108,7 +108,7 @@ impl Cosched {
     }
 
     /// Lets a pCPU choose anew if `vcpu`, queued there, comes before who runs.
-    fn preempt(&mut self, host: &mut Host<'_>, vcpu: Vcpu) {
+    fn preempt(&self, host: &mut Host<'_>, vcpu: Vcpu) {
         let home = self.fair.home(vcpu);
         let Some(running) = host.on(home) else {
             host.kick(home);

@@ -66,6 +66,7 @@ impl Fair {
 
     /// A vCPU wakes; one that slept has half of the latency for it, as in Linux.
     pub(super) fn wake(&mut self, host: &Host<'_>, vcpu: Vcpu) {
+        self.tree.count(host, self.home(vcpu));
         self.tree.wake(host, vcpu, self.slice);
     }
 

@@ -226,13 +226,17 @@ impl Tree {
     }
 
     /// Counts what whoever runs on a pCPU has had up to now.
-    fn count(&mut self, host: &Host<'_>, pcpu: usize) {
-        if let Some(vcpu) = self.running[pcpu] {
-            let total = host.uncharged(Vcpu(vcpu as u32));
-            let more = total - self.counted[pcpu];
-            self.counted[pcpu] = total;
+    pub(super) fn count(&mut self, host: &Host<'_>, pcpu: CpuId) {
+        if let Some(vcpu) = self.running[pcpu.index()] {
+            let more = self.uncounted(host, pcpu.index(), vcpu);
+            self.counted[pcpu.index()] += more;
             self.ran(vcpu, more);
         }
+    }
+
+    /// What a vCPU that runs on a pCPU has had and is not counted yet.
+    fn uncounted(&self, host: &Host<'_>, pcpu: usize, vcpu: usize) -> Ns {
+        host.uncharged(Vcpu(vcpu as u32)) - self.counted[pcpu]
     }
 
     fn ran(&mut self, vcpu: usize, time: Ns) {
@@ -337,7 +341,6 @@ impl Tree {
 
     /// A vCPU that slept wants to run: it is not more than `credit` behind.
     pub(super) fn wake(&mut self, host: &Host<'_>, vcpu: Vcpu, credit: Ns) {
-        self.count(host, self.home[vcpu.index()].index());
         self.place(vcpu.index(), credit);
         self.enqueue(host, vcpu.index(), credit);
     }
@@ -353,26 +356,32 @@ impl Tree {
                 self.put(entity);
             }
         } else {
-            self.dequeue(host, n, true);
-            self.change_queue(n);
-            self.enqueue(host, n, Ns::ZERO);
+            self.move_on(host, n);
         }
+    }
+
+    /// One that wants to run goes into the queue of its home. Its lead counts from
+    /// what the floor was with it.
+    fn move_on(&mut self, host: &Host<'_>, vcpu: usize) {
+        let floor = self.queues[self.entities[vcpu].queue].floor;
+        self.dequeue(host, vcpu, true);
+        self.change_queue(vcpu, floor);
+        self.enqueue(host, vcpu, Ns::ZERO);
     }
 
     /// A vCPU that ran sleeps.
     pub(super) fn halt(&mut self, host: &Host<'_>, vcpu: Vcpu) {
+        let floor = self.queues[self.entities[vcpu.index()].queue].floor;
         self.dequeue(host, vcpu.index(), false);
-        self.change_queue(vcpu.index());
+        self.change_queue(vcpu.index(), floor);
     }
 
-    /// One that is in no queue follows its home; its lead or lag goes with it.
-    fn change_queue(&mut self, vcpu: usize) {
+    /// One that is in no queue follows its home; its lead or lag over `floor` goes with it.
+    fn change_queue(&mut self, vcpu: usize, floor: u64) {
         let to = self.queue_for(vcpu);
-        let from = std::mem::replace(&mut self.entities[vcpu].queue, to);
-        if from != to {
-            let (from, to) = (self.queues[from].floor, self.queues[to].floor);
-            let e = &mut self.entities[vcpu];
-            e.vruntime = (e.vruntime + to).saturating_sub(from);
+        let e = &mut self.entities[vcpu];
+        if std::mem::replace(&mut e.queue, to) != to {
+            e.vruntime = (e.vruntime + self.queues[to].floor).saturating_sub(floor);
         }
     }
 
@@ -385,12 +394,11 @@ impl Tree {
         }
         self.shares.carry(n, from, pcpu);
         match self.entities[n].at {
-            At::Off => self.change_queue(n),
-            At::Queued => {
-                self.dequeue(host, n, true);
-                self.change_queue(n);
-                self.enqueue(host, n, Ns::ZERO);
+            At::Off => {
+                let floor = self.queues[self.entities[n].queue].floor;
+                self.change_queue(n, floor);
             }
+            At::Queued => self.move_on(host, n),
             At::Current => {}
         }
     }

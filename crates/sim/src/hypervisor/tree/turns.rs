@@ -26,13 +26,12 @@ impl Tree {
     /// the virtual time of the one that wakes, the sleeper's credit does not: a group of
     /// a small share (one with many vCPUs that want to run) never preempts by waking.
     pub(in crate::hypervisor) fn preempts(
-        &mut self,
+        &self,
         host: &Host<'_>,
         vcpu: Vcpu,
         granularity: Ns,
     ) -> bool {
         let home = self.home[vcpu.index()].index();
-        self.count(host, home);
         let Some(running) = self.running[home] else {
             return false;
         };
@@ -42,7 +41,8 @@ impl Tree {
             other = self.parent(other).unwrap_or(other);
         }
         let limit = self.virtual_time(own, granularity);
-        self.entities[own].vruntime + limit < self.entities[other].vruntime
+        let more = self.virtual_time(other, self.uncounted(host, home, running));
+        self.entities[own].vruntime + limit < self.entities[other].vruntime + more
     }
 
     /// An entity's part of its queue's latency, of which the group has its part of the
@@ -75,7 +75,7 @@ impl Tree {
             let Some(running) = self.running[pcpu] else {
                 continue;
             };
-            self.count(host, pcpu);
+            self.count(host, CpuId(pcpu as u32));
             self.reweigh(self.entities[running].queue);
             let ended = |entity| self.has_ended(entity);
             if self.up(running).into_iter().flatten().any(ended) {
