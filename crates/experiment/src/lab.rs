@@ -32,6 +32,9 @@ pub struct Lab {
     pub boots: u32,
     /// Labs that were lost, with the reason. Their phases were measured again.
     pub lost: Vec<String>,
+    /// Guests that were lost while they booted and were started again, with the reason.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub restarted: Vec<String>,
     /// One per phase with sharing, in order.
     pub phases: Vec<LabPhase>,
 }
@@ -119,6 +122,9 @@ pub fn text(lab: &Lab) -> String {
     );
     for lost in &lab.lost {
         let _ = writeln!(text, "  lost: {lost}");
+    }
+    for restarted in &lab.restarted {
+        let _ = writeln!(text, "  started again: {restarted}");
     }
     let _ = writeln!(
         text,

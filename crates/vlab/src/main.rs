@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use clap::Subcommand;
 use experiment::scenario::ScenarioError;
+use vlab::kvm::boots::BootsArgs;
 use vlab::load::compute::ComputeArgs;
 use vlab::load::fsync::FsyncArgs;
 use vlab::load::pulse::PulseArgs;
@@ -65,6 +66,8 @@ enum Command {
     Report(ReportArgs),
     Compare(CompareArgs),
     Trace(TraceArgs),
+    #[command(hide = true)]
+    KvmBoots(BootsArgs),
     /// The part of a lab that runs on the KVM host; `vlab run` starts it.
     #[command(hide = true)]
     KvmHost,
@@ -114,6 +117,7 @@ fn dispatch(command: Command) -> anyhow::Result<()> {
         Command::Report(args) => print!("{}", vlab::report::report(&args)?),
         Command::Compare(args) => print!("{}", vlab::report::compare(&args)?),
         Command::Trace(args) => print!("{}", vlab::trace::run(&args)?),
+        Command::KvmBoots(args) => print!("{}", vlab::kvm::boots::run(&args)?),
         Command::KvmHost => vlab::kvm::host::run()?,
         Command::KvmAgent => vlab::kvm::agent::run()?,
         Command::BpfSelftest => vlab::selftest::run()?,

@@ -20,10 +20,6 @@ pub struct KvmArgs {
     /// Time that the guests' disk takes for a request, before dilation.
     #[arg(long, value_name = "TIME", default_value = "150us", value_parser = humantime::parse_duration)]
     pub disk_latency: std::time::Duration,
-    /// Go on with what --json FILE has: a run that was ended before all was measured, or
-    /// one of fewer --rounds.
-    #[arg(long, requires = "json")]
-    pub resume: bool,
     /// Emulate the host even where this machine could be it.
     #[arg(long)]
     pub nested: bool,

@@ -138,6 +138,12 @@ impl Kept {
             let steps = self.steps;
             warnings.push(format!("incomplete: {done} of {steps} phases: {why}"));
         }
+        if !self.lab.restarted.is_empty() {
+            warnings.push(format!(
+                "{} guest(s) were lost while they booted, and started again",
+                self.lab.restarted.len()
+            ));
+        }
         if !self.lab.lost.is_empty() {
             warnings.push(format!(
                 "{} of {} labs were lost; their open phases were measured again",
@@ -229,6 +235,11 @@ mod tests {
         kept.push(phase("f", 0), LabPhase::default());
         assert_eq!(kept.next(), None);
         assert_eq!(kept.result(None).warnings.len(), 1);
+        // A guest that was started again is in the file, too, and is warned of.
+        kept.lab.restarted.push("guest 1 after 60 s".to_owned());
+        let whole = kept.result(None);
+        assert!(whole.warnings[1].starts_with("1 guest(s) were lost while they booted"));
+        assert!(experiment::lab::text(&kept.lab).contains("started again: guest 1 after 60 s"));
     }
 
     #[test]

@@ -22,6 +22,7 @@
 //! again, and every loss is counted in the result.
 
 pub mod agent;
+pub mod boots;
 pub mod host;
 
 mod args;
@@ -84,7 +85,10 @@ const MAX_LOST: usize = 5;
 
 /// Everything that is booted.
 struct Parts {
+    /// Emulates the guests where this machine is the host.
     qemu: Vec<String>,
+    /// Emulates the host.
+    host_qemu: Vec<String>,
     guest: Image,
     host: Option<Image>,
     programs: Programs,
@@ -93,7 +97,8 @@ struct Parts {
     timeline: Ns,
 }
 
-/// Measures a scenario on real VMs. What has been measured is in `json` at any time.
+/// Measures a scenario on real VMs. What has been measured is in `json` at any time; with
+/// `resume`, what is there already is the beginning.
 ///
 /// # Errors
 /// [`Unusable`] if the scenario does not fit, [`Interrupted`] after a signal, a
@@ -104,6 +109,7 @@ pub(crate) fn run(
     vmigrater: PathBuf,
     timeline: Ns,
     json: Option<&Path>,
+    resume: bool,
 ) -> anyhow::Result<RunResult> {
     let interrupt = Interrupt::catch().context("cannot catch signals")?;
     // What is certain now is said before anything is fetched.
@@ -145,7 +151,7 @@ pub(crate) fn run(
     };
     let environment = crate::run::environment(&parts.programs.vmigrater);
     let mut kept = Kept::new(scenario, environment, lab, json);
-    if args.resume {
+    if resume {
         kept.resume()?;
     }
     match measure_all(&mut kept, &parts, args, &interrupt) {
@@ -202,6 +208,10 @@ fn measure(
     loop {
         match machine.hear(interrupt, BOOT)? {
             FromHost::Says(what) => eprintln!("  {what}"),
+            FromHost::Restarted(what) => {
+                eprintln!("  lost while it booted, and started again: {what}");
+                kept.lab.restarted.push(what);
+            }
             FromHost::Ready {
                 kernel,
                 guest_kernel,
@@ -251,7 +261,7 @@ fn policies(scenario: &Scenario) -> String {
 fn boot(parts: &Parts, scenario: &Scenario, args: &KvmArgs) -> anyhow::Result<Machine> {
     match &parts.host {
         Some(image) => Machine::nested(
-            &parts.qemu,
+            &parts.host_qemu,
             image,
             scenario.topology.cpus,
             HOST_MIB + parts.guests * GUEST_MIB,
@@ -356,6 +366,7 @@ fn prepare(
         }
     };
     let parts = Parts {
+        host_qemu: qemu.clone(),
         qemu,
         guest,
         host,

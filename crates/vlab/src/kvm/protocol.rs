@@ -42,7 +42,7 @@ pub(crate) struct Setup {
     pub(crate) append: String,
     /// `-cpu` of the guests.
     pub(crate) cpu: String,
-    /// Deadline for one guest to boot.
+    /// Deadline for all guests to boot.
     pub(crate) boot: Ns,
     /// A directory for sockets and logs on the host.
     pub(crate) dir: String,
@@ -70,6 +70,8 @@ pub(crate) enum ToHost {
 pub(crate) enum FromHost {
     /// How far it is; at any time.
     Says(String),
+    /// A guest was lost while it booted and is started again.
+    Restarted(String),
     /// All guests are up and scheduled.
     Ready {
         /// Host's kernel.

@@ -133,6 +133,10 @@ pub struct RunArgs {
     /// Options of one backend.
     #[command(flatten)]
     pub kvm: crate::kvm::KvmArgs,
+    /// Go on with what --json FILE has: a run that was ended before all was measured, or
+    /// one of fewer --rounds.
+    #[arg(long, requires = "json", help_heading = "Options of --backend kvm")]
+    pub resume: bool,
 }
 
 /// The longest timeline: a result file stays readable, and so does the picture.
@@ -276,7 +280,7 @@ fn on_kvm(scenario: Scenario, args: &RunArgs) -> anyhow::Result<String> {
         args.timeline
     };
     let json = args.json.as_deref();
-    let result = crate::kvm::run(scenario, &args.kvm, vmigrater, timeline, json)?;
+    let result = crate::kvm::run(scenario, &args.kvm, vmigrater, timeline, json, args.resume)?;
     if let Some(json) = &args.json {
         result.save(json)?;
     }

@@ -15,6 +15,7 @@ use std::time::Duration;
 use std::time::Instant;
 
 use anyhow::Context;
+use experiment::scenario::Scenario;
 use qapi::Qmp;
 use qapi::Stream;
 use qapi::qmp;
@@ -27,6 +28,7 @@ use super::super::protocol::Setup;
 use super::super::protocol::ToGuest;
 use super::super::protocol::receive;
 use super::super::protocol::send;
+use super::PATIENCE;
 
 /// How long QEMU may take to answer on its own socket.
 const QMP_PATIENCE: Duration = Duration::from_secs(90);
@@ -134,13 +136,30 @@ impl Guest {
         Ok(())
     }
 
-    /// Waits until the agent inside has spoken.
-    pub(super) fn wait_up(&mut self, until: Instant) -> anyhow::Result<()> {
+    /// Waits until the agent inside has spoken, and tells it the scenario.
+    pub(super) fn come_up(&mut self, scenario: &Scenario, until: Instant) -> anyhow::Result<()> {
         match self.answer(until)? {
             FromGuest::Up(kernel) => self.kernel = kernel,
             other => anyhow::bail!("guest {} says {other:?} first", self.number),
         }
+        self.order(&ToGuest::Scenario(Box::new(scenario.clone())), PATIENCE)
+    }
+
+    /// Starts it again from the beginning; its console so far is kept as `console.N`.
+    pub(super) fn restart(&mut self, setup: &Setup, disk: &Path, nr: u32) -> anyhow::Result<()> {
+        // First: two of them would have the same disk and sockets.
+        self.end();
+        let console = self.dir.join("console");
+        // None if it was lost before it had one.
+        let _ = fs::rename(&console, console.with_extension(nr.to_string()));
+        *self = Self::start(setup, self.number, disk)?;
         Ok(())
+    }
+
+    fn end(&mut self) {
+        // Nothing in it is worth a polite end.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 
     /// Asks the agent something and waits for its answer.
@@ -252,9 +271,7 @@ impl Guest {
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        // Nothing in it is worth a polite end.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.end();
     }
 }
 

@@ -56,6 +56,10 @@ use crate::run::in_guest;
 /// its CPUs with the others and may have to wait for some slices.
 const PATIENCE: Duration = Duration::from_secs(40);
 
+/// Guests that are started again, in one lab, because they were lost while they booted.
+/// An emulated host may lose one; where more are lost, something else is wrong.
+const RESTARTS: u32 = 4;
+
 /// Runs until the input ends.
 ///
 /// # Errors
@@ -123,7 +127,7 @@ struct Lab {
 
 impl Lab {
     fn start(setup: Setup, output: &mut impl Write) -> anyhow::Result<Self> {
-        let mut says = |what: String| send(output, &FromHost::Says(what));
+        let mut says = |what: FromHost| send(output, &what);
         let cpus: CpuSet = freezer::online_cpus()?
             .iter()
             .take(setup.scenario.topology.cpus as usize)
@@ -144,19 +148,33 @@ impl Lab {
         let mut guests = (0..setup.guests)
             .map(|number| Guest::start(&setup, number, disk.path()))
             .collect::<anyhow::Result<Vec<_>>>()?;
-        for guest in &mut guests {
-            guest.connect(&cpus)?;
-        }
         let watch = Watch::start(std::path::Path::new(&setup.dir), setup.guests);
         let until = started + setup.boot.to_std();
-        for (number, guest) in guests.iter_mut().enumerate() {
-            guest.wait_up(until)?;
+        let mut restarts = 0;
+        // First, so that they boot side by side.
+        let mut connected: Vec<_> = guests.iter_mut().map(|one| one.connect(&cpus)).collect();
+        let mut number = 0;
+        while let Some(guest) = guests.get_mut(number) {
+            let up = std::mem::replace(&mut connected[number], Ok(()))
+                .and_then(|()| guest.come_up(&setup.scenario, until));
             let seconds = started.elapsed().as_secs();
-            says(format!("guest {number} is up after {seconds} s"))?;
-            guest.order(
-                &ToGuest::Scenario(Box::new(setup.scenario.clone())),
-                PATIENCE,
-            )?;
+            match up {
+                Ok(()) => {
+                    says(FromHost::Says(format!(
+                        "guest {number} is up after {seconds} s"
+                    )))?;
+                    number += 1;
+                }
+                Err(error) if restarts < RESTARTS && Instant::now() < until => {
+                    restarts += 1;
+                    says(FromHost::Restarted(format!(
+                        "guest {number} after {seconds} s: {error:#}"
+                    )))?;
+                    guest.restart(&setup, disk.path(), restarts)?;
+                    connected[number] = guest.connect(&cpus);
+                }
+                Err(error) => return Err(error),
+            }
         }
         drop(watch);
         // Now, while all guests are idle; the difference does not change.
