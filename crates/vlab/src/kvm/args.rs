@@ -23,8 +23,9 @@ pub struct KvmArgs {
     /// Emulate the host even where this machine could be it.
     #[arg(long)]
     pub nested: bool,
-    /// `-cpu` of the emulated host.
-    #[arg(long, value_name = "MODEL", default_value = "max", hide = true)]
+    /// `-cpu` of the emulated host. Page tables of four levels: with five, guests were lost
+    /// (docs/lab.md has the counts).
+    #[arg(long, value_name = "MODEL", default_value = "max,la57=off", hide = true)]
     pub host_cpu: String,
     /// `-accel` of the emulated host.
     #[arg(
