@@ -94,7 +94,7 @@ fn ische_is_that_of_reproduce() {
 #[test]
 fn vsmtio_is_that_of_reproduce() {
     let points = points("paper-vsmtio.toml");
-    let clamav = "load.requests.submit = 25 us";
+    let clamav = "load.requests.submit = 27 us";
     let of = |host: &str| work(&points, &[clamav, host]);
     let (cfs, ours) = (of("= cfs"), of("= vsmtio"));
     let io = |vms: &[VmWork]| ops(&vms[0]) + ops(&vms[1]);
@@ -114,7 +114,7 @@ fn vsmtio_is_that_of_reproduce() {
 #[test]
 fn jupiter_is_that_of_reproduce() {
     let points = points("paper-jupiter.toml");
-    let words = ["load.program.work = 800 us", "load.partner.work = 400 ms"];
+    let words = ["load.program.work = 300 us", "load.partner.work = 150 ms"];
     let speed = |host: &str| {
         let vms = work(&points, &[words[0], words[1], host]);
         (ops(&vms[0]) * ops(&vms[1])).sqrt()
