@@ -25,7 +25,12 @@ pub struct KvmArgs {
     pub nested: bool,
     /// `-cpu` of the emulated host. Page tables of four levels: with five, guests were lost
     /// (docs/lab.md has the counts).
-    #[arg(long, value_name = "MODEL", default_value = "max,la57=off", hide = true)]
+    #[arg(
+        long,
+        value_name = "MODEL",
+        default_value = "max,la57=off",
+        hide = true
+    )]
     pub host_cpu: String,
     /// `-accel` of the emulated host.
     #[arg(
