@@ -2,6 +2,7 @@
 //! What `[[vm]]`, `[[device]]` and programs say happens.
 
 use experiment::result::VmWork;
+use experiment::scenario::Parameters;
 use experiment::scenario::Scenario;
 
 const HEAD: &str = r#"
@@ -17,7 +18,7 @@ arm = [{ name = "vanilla" }, { name = "fifo" }]
 
 /// What each VM did in an arm.
 fn work(tables: &str, arm: &str) -> Vec<VmWork> {
-    let scenarios = Scenario::parse_points(&format!("{HEAD}{tables}"), "s.toml");
+    let scenarios = Scenario::parse_points(&format!("{HEAD}{tables}"), "s.toml", &Parameters::new());
     let mut scenarios = scenarios.unwrap_or_else(|error| panic!("{error}"));
     let (result, _) = vlab::sim::simulate(&scenarios.remove(0)).expect("it can be simulated");
     let mut phases = result.phases.into_iter();

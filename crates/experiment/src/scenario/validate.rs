@@ -6,7 +6,7 @@ mod device;
 mod load;
 mod program;
 mod sim;
-mod value;
+pub(super) mod value;
 mod vm;
 
 use toml::Spanned;
