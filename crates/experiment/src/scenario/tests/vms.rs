@@ -293,7 +293,11 @@ fn every_error_names_line_field_value_and_what_is_right() {
         (
             "class = \"driver-domain\"\nbackend = \"21 us\"",
             "",
-            &["`device[0].path` is \"driver-domain\"", "vhost"],
+            &[
+                "s.toml:18:",
+                "`device[0].path` is \"driver-domain\"",
+                "vhost",
+            ],
         ),
         (
             "[\"reads\", \"ping\"]",
@@ -403,6 +407,11 @@ fn every_error_names_line_field_value_and_what_is_right() {
             "threads = 2",
             "threads = 2000",
             &["`load[0].threads` is 2000", "1 to 1024"],
+        ),
+        (
+            "threads = 2",
+            "threads = 1000\narrivals = [{ at = \"1 s\", threads = 25 }]",
+            &["s.toml:30:", "is 25", "1025 threads", "at most 1024"],
         ),
         (
             "threads = 2",
