@@ -132,3 +132,33 @@ fn jupiter_is_that_of_reproduce() {
         PRINTED,
     );
 }
+
+/// What a reader of a file sees of the numbers that it names.
+#[test]
+fn check_says_what_names_give() {
+    let scenarios = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
+    for (file, lines) in [
+        (
+            "paper-fig14.toml",
+            [
+                "$client.read_kib * 1024 is 6656",
+                "$ssd.latency_us / 4 - $guest.submit_us is \"17us 500ns\"",
+            ],
+        ),
+        (
+            "paper-fig15.toml",
+            ["$hdd.mb_per_s is 150", "$hdfs.migration_us is \"870us\""],
+        ),
+    ] {
+        let mut vlab = Command::cargo_bin("vlab").expect("vlab is built");
+        let output = vlab
+            .args(["sim", "--check"])
+            .arg(scenarios.join(file))
+            .output();
+        let text = String::from_utf8(output.expect("vlab runs").stdout).expect("words");
+        assert!(text.contains("can be simulated"), "{text}");
+        for line in lines {
+            assert!(text.lines().any(|told| told == line), "no {line} in {text}");
+        }
+    }
+}
