@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What `vlab reproduce` found: the papers' experiments simulated, beside what was
-//! published. One versioned JSON document, and its text.
+//! published. One versioned JSON document; `text` is what a terminal shows of it, `tally`
+//! counts over experiments, `figures` groups rows as the papers draw them, `compare` says
+//! what a change has moved.
 
 mod compare;
 mod figures;
+mod tally;
+mod text;
 
-use std::fmt::Write;
 use std::io;
 use std::path::Path;
 
@@ -18,6 +21,11 @@ pub use compare::compare;
 pub use figures::Figure;
 pub use figures::Group;
 pub use figures::figures;
+pub use tally::Errors;
+pub use tally::NEAR;
+pub use tally::Tally;
+pub use text::figure;
+pub use text::percent;
 
 use crate::result::ResultError;
 use crate::result::write_whole;
@@ -28,10 +36,6 @@ pub const KIND: &str = "reproduction";
 /// Version of the document; changes when a field changes its meaning or a reader of the
 /// old one would misread the new one.
 pub const FORMAT: u32 = 1;
-
-/// A simulated figure that is no further than this from the published one counts as
-/// near.
-pub const NEAR: f64 = 0.1;
 
 /// A whole run of `vlab reproduce`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -207,164 +211,6 @@ impl Reproduction {
         self.experiments.iter().for_each(|one| tally.count(one));
         tally
     }
-
-    /// For a terminal.
-    #[must_use]
-    pub fn text(&self) -> String {
-        let mut text: String = self.experiments.iter().map(Experiment::text).collect();
-        text.push_str(&self.tally().summary());
-        text
-    }
-}
-
-impl Experiment {
-    fn text(&self) -> String {
-        let mut text = format!("\n{}: {}\n", self.name, self.title);
-        // Writing to a String cannot fail.
-        let _ = writeln!(
-            text,
-            "{:<44} {:>10} {:>10} {:>9}",
-            "", "published", "simulated", "error"
-        );
-        for row in &self.rows {
-            let published = row.published.map_or("-".to_owned(), figure);
-            let error = row.error.map_or(String::new(), percent);
-            let mark = if row.fixed { " *" } else { "" };
-            let spread = row.spread().map_or(String::new(), |(low, high)| {
-                format!("  [{}..{}]", figure(low), figure(high))
-            });
-            let _ = writeln!(
-                text,
-                "{:<44} {published:>10} {:>10} {error:>9}{mark}{spread}",
-                row.name,
-                figure(row.simulated)
-            );
-        }
-        for name in &self.not_simulated {
-            let _ = writeln!(text, "{name:<44} not simulated");
-        }
-        for shape in &self.shapes {
-            let word = if shape.holds { "pass" } else { "FAIL" };
-            let _ = writeln!(text, "  {word}  {}", shape.claim);
-        }
-        text
-    }
-}
-
-/// `+12.3 %`.
-#[must_use]
-pub fn percent(error: f64) -> String {
-    format!("{:+.1} %", error * 100.0)
-}
-
-/// Errors and checks over several experiments.
-#[derive(Clone, Debug, Default)]
-pub struct Tally {
-    predicted: Vec<f64>,
-    calibrated: Vec<f64>,
-    passed: usize,
-    failed: usize,
-}
-
-impl Tally {
-    /// Counts an experiment.
-    pub fn count(&mut self, experiment: &Experiment) {
-        for row in &experiment.rows {
-            let errors = if row.fixed {
-                &mut self.calibrated
-            } else {
-                &mut self.predicted
-            };
-            errors.extend(row.error.map(f64::abs));
-        }
-        for shape in &experiment.shapes {
-            self.passed += usize::from(shape.holds);
-            self.failed += usize::from(!shape.holds);
-        }
-    }
-
-    /// Median error of the rows that fixed nothing.
-    #[must_use]
-    pub fn median(&self) -> Option<f64> {
-        Some(Errors::of(&self.predicted)?.median)
-    }
-
-    /// Of the rows that fixed nothing.
-    #[must_use]
-    pub fn predicted(&self) -> Option<Errors> {
-        Errors::of(&self.predicted)
-    }
-
-    /// Of the rows that fixed a parameter.
-    #[must_use]
-    pub fn calibrated(&self) -> Option<Errors> {
-        Errors::of(&self.calibrated)
-    }
-
-    /// How many of the shape checks pass.
-    #[must_use]
-    pub fn shapes(&self) -> String {
-        format!("{} of {}", self.passed, self.passed + self.failed)
-    }
-
-    fn summary(&self) -> String {
-        let mut text = String::from("\n");
-        for (what, errors) in [
-            ("rows that fixed no parameter", self.predicted()),
-            ("rows that fixed a parameter (*)", self.calibrated()),
-        ] {
-            if let Some(errors) = errors {
-                let _ = writeln!(text, "{what}: {}", errors.text());
-            }
-        }
-        let _ = writeln!(text, "shape checks (13.6): {} pass", self.shapes());
-        text
-    }
-}
-
-/// How far some rows are off.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Errors {
-    /// Median of the relative errors, without their signs.
-    pub median: f64,
-    /// Rows within [`NEAR`].
-    pub near: usize,
-    /// Rows.
-    pub count: usize,
-}
-
-impl Errors {
-    fn of(errors: &[f64]) -> Option<Self> {
-        let mut errors = errors.to_vec();
-        errors.sort_by(f64::total_cmp);
-        Some(Self {
-            median: *errors.get(errors.len() / 2)?,
-            near: errors.iter().filter(|error| **error <= NEAR).count(),
-            count: errors.len(),
-        })
-    }
-
-    /// In words.
-    #[must_use]
-    pub fn text(&self) -> String {
-        format!(
-            "median error {:.1} %, {} of {} rows within {:.0} %",
-            self.median * 100.0,
-            self.near,
-            self.count,
-            NEAR * 100.0
-        )
-    }
-}
-
-/// A figure with as many digits as are worth reading.
-#[must_use]
-pub fn figure(value: f64) -> String {
-    match value.abs() {
-        v if v >= 1000.0 => format!("{value:.0}"),
-        v if v >= 100.0 => format!("{value:.1}"),
-        _ => format!("{value:.2}"),
-    }
 }
 
 #[cfg(test)]
@@ -435,20 +281,5 @@ pub(crate) mod tests {
         assert!(error(&newer).contains("format 9"), "{}", error(&newer));
         assert!(error("{}").contains("r.json"));
         assert!(!is_reproduction(r#"{"format": 2, "backend": "sim"}"#));
-    }
-
-    #[test]
-    fn the_text_says_what_is_near_and_what_holds() {
-        let text = sample().text();
-        for part in [
-            "a/ours                                             3.00       3.10    +3.3 % *  [2.90..3.30]",
-            "rows that fixed no parameter: median error 50.0 %, 0 of 1 rows within 10 %",
-            "rows that fixed a parameter (*): median error 3.3 %, 1 of 1 rows within 10 %",
-            "  FAIL  by far",
-            "not simulated",
-            "1 of 2 pass",
-        ] {
-            assert!(text.contains(part), "{part}\n{text}");
-        }
     }
 }

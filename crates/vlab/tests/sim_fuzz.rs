@@ -14,6 +14,7 @@ use proptest::prelude::*;
 use proptest::test_runner::Config;
 use proptest::test_runner::TestRunner;
 use units::Ns;
+use vlab::reproduce::scenario_parameters;
 
 /// No scenario takes longer, whatever else the machine does.
 const LONGEST: Duration = Duration::from_secs(60);
@@ -40,6 +41,7 @@ fn shortened(mut scenario: Scenario) -> Scenario {
 #[test]
 fn what_parses_can_be_built_or_says_why_not() {
     let (built, refused) = (Cell::new(0), Cell::new(0));
+    let parameters = scenario_parameters().unwrap();
     let mut runner = TestRunner::new(Config {
         failure_persistence: None,
         ..Config::with_cases(CASES)
@@ -47,7 +49,8 @@ fn what_parses_can_be_built_or_says_why_not() {
     runner
         .run(&mutate::mutated(), |text| {
             let began = Instant::now();
-            let points = Scenario::parse_points(&text, "f.toml").unwrap_or_default();
+            let points = Scenario::parse_points(&text, "f.toml", &parameters);
+            let points = points.unwrap_or_default();
             for scenario in points.into_iter().take(POINTS) {
                 let small = vcpus(&scenario) <= SMALL;
                 let scenario = shortened(scenario);
@@ -77,9 +80,10 @@ fn what_parses_can_be_built_or_says_why_not() {
 
 #[test]
 fn every_scenario_for_the_simulator_can_be_built() {
+    let parameters = scenario_parameters().unwrap();
     let mut seen = 0;
     for text in mutate::texts() {
-        for scenario in Scenario::parse_points(&text, "f.toml").unwrap() {
+        for scenario in Scenario::parse_points(&text, "f.toml", &parameters).unwrap() {
             if scenario.vms.is_empty() && scenario.sim.is_none() {
                 continue;
             }

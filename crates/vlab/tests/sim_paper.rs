@@ -7,6 +7,7 @@ use assert_cmd::Command;
 use experiment::result::RunResult;
 use experiment::result::VmWork;
 use experiment::scenario::Scenario;
+use vlab::reproduce::scenario_parameters;
 use vlab::sim::simulate;
 
 /// `vlab reproduce` prints so many digits of a figure.
@@ -16,7 +17,8 @@ fn points(name: &str) -> Vec<Scenario> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../scenarios")
         .join(name);
-    Scenario::load_points(&path).expect("a scenario of this project")
+    let parameters = scenario_parameters().expect("the embedded files are whole");
+    Scenario::load_points(&path, &parameters).expect("a scenario of this project")
 }
 
 /// What the VMs did in the point whose name has all these words.
@@ -94,7 +96,7 @@ fn ische_is_that_of_reproduce() {
 #[test]
 fn vsmtio_is_that_of_reproduce() {
     let points = points("paper-vsmtio.toml");
-    let clamav = "load.requests.submit = 27 us";
+    let clamav = "device.disk.mean = $smt.clamav_wait_us";
     let of = |host: &str| work(&points, &[clamav, host]);
     let (cfs, ours) = (of("= cfs"), of("= vsmtio"));
     let io = |vms: &[VmWork]| ops(&vms[0]) + ops(&vms[1]);
@@ -114,7 +116,10 @@ fn vsmtio_is_that_of_reproduce() {
 #[test]
 fn jupiter_is_that_of_reproduce() {
     let points = points("paper-jupiter.toml");
-    let words = ["load.program.work = 300 us", "load.partner.work = 150 ms"];
+    let words = [
+        "load.program.work = $jupiter.round_us, ",
+        "load.partner.work = $jupiter.round_us * 500",
+    ];
     let speed = |host: &str| {
         let vms = work(&points, &[words[0], words[1], host]);
         (ops(&vms[0]) * ops(&vms[1])).sqrt()
@@ -126,4 +131,34 @@ fn jupiter_is_that_of_reproduce() {
         figures[0],
         PRINTED,
     );
+}
+
+/// What a reader of a file sees of the numbers that it names.
+#[test]
+fn check_says_what_names_give() {
+    let scenarios = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
+    for (file, lines) in [
+        (
+            "paper-fig14.toml",
+            [
+                "$client.read_kib * 1024 is 6656",
+                "$ssd.latency_us / 4 - $guest.submit_us is \"17us 500ns\"",
+            ],
+        ),
+        (
+            "paper-fig15.toml",
+            ["$hdd.mb_per_s is 150", "$hdfs.migration_us is \"870us\""],
+        ),
+    ] {
+        let mut vlab = Command::cargo_bin("vlab").expect("vlab is built");
+        let output = vlab
+            .args(["sim", "--check"])
+            .arg(scenarios.join(file))
+            .output();
+        let text = String::from_utf8(output.expect("vlab runs").stdout).expect("words");
+        assert!(text.contains("can be simulated"), "{text}");
+        for line in lines {
+            assert!(text.lines().any(|told| told == line), "no {line} in {text}");
+        }
+    }
 }

@@ -2,6 +2,7 @@
 //! What `[[vm]]`, `[[device]]` and programs say happens.
 
 use experiment::result::VmWork;
+use experiment::scenario::Parameters;
 use experiment::scenario::Scenario;
 
 const HEAD: &str = r#"
@@ -17,7 +18,8 @@ arm = [{ name = "vanilla" }, { name = "fifo" }]
 
 /// What each VM did in an arm.
 fn work(tables: &str, arm: &str) -> Vec<VmWork> {
-    let scenarios = Scenario::parse_points(&format!("{HEAD}{tables}"), "s.toml");
+    let scenarios =
+        Scenario::parse_points(&format!("{HEAD}{tables}"), "s.toml", &Parameters::new());
     let mut scenarios = scenarios.unwrap_or_else(|error| panic!("{error}"));
     let (result, _) = vlab::sim::simulate(&scenarios.remove(0)).expect("it can be simulated");
     let mut phases = result.phases.into_iter();
@@ -128,4 +130,51 @@ fn every_program_gets_something_done() {
         "{:?}",
         vms[1]
     );
+}
+
+/// A line for each VM and load, under the arm that it belongs to.
+#[test]
+fn a_report_says_what_each_vm_did() {
+    let tables = r#"
+        device = [{ name = "disk", kind = "ssd" }]
+        load = [{ name = "reads", kind = "reader" }, { name = "sums", kind = "compute" }]
+        vm = [
+            { name = "web", count = 2, vcpus = 2, loads = ["reads"] },
+            { name = "busy", vcpus = 1, loads = ["sums"] },
+        ]
+    "#;
+    let scenarios =
+        Scenario::parse_points(&format!("{HEAD}{tables}"), "s.toml", &Parameters::new());
+    let (result, _) = vlab::sim::simulate(&scenarios.unwrap()[0]).unwrap();
+    let text = experiment::report::text(&result);
+    let (_, table) = text
+        .split_once("Each VM, in phases of reads")
+        .expect("a table");
+    let lines: Vec<Vec<&str>> = table
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    let row = |first: &str, vm: &str| {
+        let begins = lines.iter().position(|line| line.first() == Some(&first));
+        let begins = begins.unwrap_or_else(|| panic!("no {first} in {table}"));
+        let found = lines[begins..].iter().find(|line| line.contains(&vm));
+        found
+            .unwrap_or_else(|| panic!("no {vm} in {table}"))
+            .clone()
+    };
+    for arm in ["vanilla", "fifo"] {
+        for (vm, load) in [("web.1", "reads"), ("web.2", "reads"), ("busy", "sums")] {
+            assert!(row(arm, vm).contains(&load), "{arm} {vm}: {table}");
+        }
+    }
+    // CPUs, what it computed, its load, how often, bytes, latency.
+    let own = row("vanilla", "web.1");
+    let rate: f64 = own[own.len() - 5].parse().unwrap();
+    let vms = &result
+        .phases
+        .iter()
+        .find(|p| p.arm == "vanilla")
+        .unwrap()
+        .work;
+    assert!(near(rate, vms[0].loads[0].ops_per_s, 0.001), "{own:?}");
 }

@@ -15,17 +15,16 @@ use std::time::Duration;
 
 use common::Daemon;
 use common::Home;
+use common::freeze;
 use common::program::Program;
 use common::program::one_request_after_another;
 use common::program::state;
 use common::until;
 use freezer::Freezer;
-use freezer::Plan;
 use io_uring::IoUring;
 use io_uring::opcode;
 use io_uring::types::Timespec;
 use rustix::process::Signal;
-use units::CpuSet;
 use units::Ns;
 
 const CPUS: u32 = 2;
@@ -122,21 +121,8 @@ fn root_what_a_full_ring_lost_is_counted_and_found_again() {
     let parent = parents.threads("parent", 1)[0];
     let before = state(parent);
     let compute = Compute::start();
-    let plan = Plan::shared(2, SLICE, &CpuSet::first(CPUS)).unwrap();
-    let mut options = freezer::Options::new(Ns::from_secs(60));
-    options.wait = Ns::from_secs(60);
-    let mut freezer = Freezer::start(&plan, &options).unwrap();
-    fs::write(home.path("config.toml"), CONFIG).unwrap();
-    let mut command = home.command(&[]);
-    command
-        .arg("run")
-        .arg("--config")
-        .arg(home.path("config.toml"))
-        .arg(format!(
-            "--steal-map-id={}",
-            freezer.steal_map_id().unwrap()
-        ));
-    let mut daemon = Daemon::spawn(&home, &mut command);
+    let mut freezer = freeze(SLICE, CPUS);
+    let mut daemon = Daemon::start_under(&freezer, &home, CONFIG);
     until("the task is held", || state(parent).mask != before.mask);
     assert_eq!(home.report().unwrap().lost_events, 0);
 

@@ -6,18 +6,14 @@
 
 mod common;
 
-use std::fs;
-
 use common::Daemon;
 use common::Home;
+use common::freeze;
 use common::program::Program;
 use common::program::one_request_after_another;
 use common::program::state;
 use common::until;
-use freezer::Freezer;
-use freezer::Plan;
 use rustix::process::Signal;
-use units::CpuSet;
 use units::Ns;
 
 /// Never lets a task go to compare; SCHED_FIFO, so that more than a mask has to be
@@ -41,22 +37,9 @@ fn root_restore_gives_back_what_a_killed_daemon_and_its_supervisor_held() {
     let program = Program::start("io_program");
     let tid = program.threads("pulse-", 1)[0];
     let before = state(tid);
-    let plan = Plan::shared(2, Ns::from_ms(11), &CpuSet::first(2)).unwrap();
-    let mut options = freezer::Options::new(Ns::from_secs(60));
-    options.wait = Ns::from_secs(60);
-    let freezer = Freezer::start(&plan, &options).unwrap();
+    let freezer = freeze(Ns::from_ms(11), 2);
     let home = Home::new();
-    fs::write(home.path("config.toml"), CONFIG).unwrap();
-    let mut command = home.command(&[]);
-    command
-        .arg("run")
-        .arg("--config")
-        .arg(home.path("config.toml"))
-        .arg(format!(
-            "--steal-map-id={}",
-            freezer.steal_map_id().unwrap()
-        ));
-    let mut daemon = Daemon::spawn(&home, &mut command);
+    let mut daemon = Daemon::start_under(&freezer, &home, CONFIG);
     until("the task is held, with a lever", || {
         let now = state(tid);
         now.mask != before.mask && now.attr != before.attr

@@ -5,7 +5,7 @@
 //! Guests under TCG have no steal time. vCPUs are taken away for real all the
 //! same (`vlab::vm::Sharing`), and the heartbeat senses it, so the daemon is
 //! active and moves tasks. One boot of a kernel for all claims: a boot and the
-//! verifier under TCG are most of the time, which is also why not every kernel is here.
+//! verifier under TCG are most of the time.
 
 // Helpers of tests, where a panic is the report.
 #![allow(clippy::unwrap_used)]
@@ -61,6 +61,26 @@ threads() {
 
 at_home() {
 	[ "$(threads | tr '\n' ' ')" = "1 1 " ]
+}
+
+# After a suspension of 7.3 its driver takes the host's side of the port that this script
+# writes to for closed (`host_connected` in debugfs), and whoever writes waits for ever.
+# Bound anew, it asks the host, as at boot; what was open stays dead.
+speak_again() {
+	driver=/sys/bus/virtio/drivers/virtio_console
+	device=$(basename "$driver"/virtio*)
+	echo "$device" >"$driver/unbind"
+	echo "$device" >"$driver/bind"
+	until_ok 0 find_port
+	exec >"$port" 2>&1
+}
+
+find_port() {
+	for dir in /sys/class/virtio-ports/*; do
+		port=/dev/$(basename "$dir")
+		[ "$(cat "$dir/name")" = vlab.out ] && [ -c "$port" ] && return
+	done
+	return 1
 }
 
 configure
@@ -129,7 +149,10 @@ after clock-back
 # clock after 2 s.
 echo 0 >/sys/class/rtc/rtc0/wakealarm
 echo +2 >/sys/class/rtc/rtc0/wakealarm
-echo mem >/sys/power/state && echo "suspend woke"
+echo mem >/sys/power/state
+woke=$?
+speak_again
+echo "suspend woke $woke"
 after suspended
 
 kill -TERM "$daemon"
@@ -202,7 +225,7 @@ fn the_clock_may_jump(series: &'static str) {
 
 fn it_wakes_with_the_machine(series: &'static str) {
     let output = events(series);
-    assert_eq!(vm::all(output, "suspend"), ["woke"], "{}", output.stdout);
+    assert_eq!(vm::all(output, "suspend"), ["woke 0"], "{}", output.stdout);
     goes_on_after(output, "suspended");
 }
 
@@ -217,52 +240,25 @@ fn nothing_is_left_changed(series: &'static str) {
     assert!(!told.contains("journal"), "the journal stays: {told}");
 }
 
-#[test]
-fn root_vm_6_1_a_vcpu_goes_and_comes_back() {
-    a_vcpu_goes_and_comes_back("6.1");
-}
-
-#[test]
-fn root_vm_6_1_a_cpuset_wins() {
-    a_cpuset_wins("6.1");
-}
-
-#[test]
-fn root_vm_6_1_the_clock_may_jump() {
-    the_clock_may_jump("6.1");
-}
-
-#[test]
-fn root_vm_6_1_it_wakes_with_the_machine() {
-    it_wakes_with_the_machine("6.1");
-}
-
-#[test]
-fn root_vm_6_1_nothing_is_left_changed() {
-    nothing_is_left_changed("6.1");
-}
-
-#[test]
-fn root_vm_6_12_a_vcpu_goes_and_comes_back() {
-    a_vcpu_goes_and_comes_back("6.12");
-}
-
-#[test]
-fn root_vm_6_12_a_cpuset_wins() {
-    a_cpuset_wins("6.12");
-}
-
-#[test]
-fn root_vm_6_12_the_clock_may_jump() {
-    the_clock_may_jump("6.12");
-}
-
-#[test]
-fn root_vm_6_12_it_wakes_with_the_machine() {
-    it_wakes_with_the_machine("6.12");
-}
-
-#[test]
-fn root_vm_6_12_nothing_is_left_changed() {
-    nothing_is_left_changed("6.12");
+vm::on_each_kernel! {
+    a_vcpu_goes_and_comes_back:
+        root_vm_6_1_a_vcpu_goes_and_comes_back
+        root_vm_6_12_a_vcpu_goes_and_comes_back
+        root_vm_7_3_a_vcpu_goes_and_comes_back;
+    a_cpuset_wins:
+        root_vm_6_1_a_cpuset_wins
+        root_vm_6_12_a_cpuset_wins
+        root_vm_7_3_a_cpuset_wins;
+    the_clock_may_jump:
+        root_vm_6_1_the_clock_may_jump
+        root_vm_6_12_the_clock_may_jump
+        root_vm_7_3_the_clock_may_jump;
+    it_wakes_with_the_machine:
+        root_vm_6_1_it_wakes_with_the_machine
+        root_vm_6_12_it_wakes_with_the_machine
+        root_vm_7_3_it_wakes_with_the_machine;
+    nothing_is_left_changed:
+        root_vm_6_1_nothing_is_left_changed
+        root_vm_6_12_nothing_is_left_changed
+        root_vm_7_3_nothing_is_left_changed;
 }

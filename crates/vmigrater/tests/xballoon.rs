@@ -14,13 +14,13 @@ use std::time::Instant;
 
 use common::Daemon;
 use common::Home;
+use common::freeze;
 use common::program::Program;
 use common::program::State;
 use common::program::one_request_after_another;
 use common::program::state;
 use common::until;
 use freezer::Freezer;
-use freezer::Plan;
 use guest::report::Report;
 use rustix::process::Signal;
 use units::CpuSet;
@@ -75,16 +75,13 @@ impl Scene {
         let compute = programs[0].threads("compute-", CPUS as usize);
         let io = programs[1].threads("pulse-", 1)[0];
         let before = compute.iter().chain([&io]).map(|tid| state(*tid)).collect();
-        let plan = Plan::shared(2, Ns::from_ms(11), &CpuSet::first(CPUS)).unwrap();
-        let mut options = freezer::Options::new(Ns::from_secs(60));
-        options.wait = Ns::from_secs(60);
         Self {
             compute,
             io,
             before,
             home: Home::new(),
             _programs: programs,
-            freezer: Freezer::start(&plan, &options).unwrap(),
+            freezer: freeze(Ns::from_ms(11), CPUS),
         }
     }
 

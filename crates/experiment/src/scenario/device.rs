@@ -73,3 +73,11 @@ pub enum Elevator {
         turn: Ns,
     },
 }
+
+/// The median of log-normal times, from their mean and from sigma of their logarithm in
+/// thousandths: `mean * exp(-sigma^2 / 2)`.
+#[must_use]
+pub fn median_of_mean(mean: Ns, spread_permille: u32) -> Ns {
+    let sigma = f64::from(spread_permille) / 1000.0;
+    Ns((mean.as_ns() as f64 * (-sigma * sigma / 2.0).exp()) as u64)
+}

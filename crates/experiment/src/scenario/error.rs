@@ -5,6 +5,8 @@ use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
 
+use super::parameters::is_computed;
+
 /// Why a scenario cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ScenarioError {
@@ -64,7 +66,21 @@ impl Locator<'_> {
         ScenarioError::Shape {
             file: self.file.to_owned(),
             line: self.line(error.span().map_or(0, |span| span.start)),
-            message: error.message().trim_end().replace('\n', "; "),
+            message: self.with_origin(
+                error.message().trim_end().replace('\n', "; "),
+                error.span().unwrap_or_default(),
+            ),
+        }
+    }
+
+    /// What is said about a value; if it was computed, also from what.
+    fn with_origin(&self, said: String, span: Range<usize>) -> String {
+        let written = self.text.get(span).unwrap_or_default();
+        let written = written.trim_matches(['"', '\'']);
+        if is_computed(written) && !said.contains(written) {
+            format!("{said} (from {written})")
+        } else {
+            said
         }
     }
 
@@ -90,7 +106,7 @@ impl Locator<'_> {
             file: self.file.to_owned(),
             line: self.line(span.start),
             field: field.into(),
-            value: value.to_string(),
+            value: self.with_origin(value.to_string(), span),
             expected: expected.into(),
         }
     }

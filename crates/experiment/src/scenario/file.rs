@@ -11,6 +11,7 @@ use toml::de::DeTable;
 
 use super::error::Locator;
 use super::error::ScenarioError;
+use super::parameters;
 
 /// The whole file.
 #[derive(Debug, Deserialize)]
@@ -128,6 +129,7 @@ pub(super) struct Device {
     pub(super) path: Option<Spanned<String>>,
     pub(super) completion_vcpu: Option<Spanned<i64>>,
     pub(super) latency: Option<Spanned<String>>,
+    pub(super) mean: Option<Spanned<String>>,
     pub(super) spread_permille: Option<Spanned<i64>>,
     pub(super) parallelism: Option<Spanned<i64>>,
     pub(super) mb_per_s: Option<Spanned<f64>>,
@@ -195,6 +197,7 @@ pub(super) fn parse(at: &Locator<'_>) -> Result<File, ScenarioError> {
     if let Some((key, _)) = tree.get_ref().get_key_value(SWEEP) {
         return Err(at.only_simulated(key.span(), SWEEP));
     }
+    parameters::none(tree.get_ref(), at)?;
     file(tree, at)
 }
 

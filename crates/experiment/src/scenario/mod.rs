@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What an experiment measures.
 //!
-//! `file.rs` reads the TOML and knows only its shape; `validate.rs` knows what
-//! makes sense. A file that parses on one machine parses on every machine;
+//! `file.rs` reads the TOML and knows only its shape, `parameters.rs` and `sweep.rs` what
+//! is put into it before that; `validate.rs` knows what makes sense. A file that parses on one machine parses on every machine;
 //! whether the machine can run it is the backend's question.
 
 mod device;
@@ -10,6 +10,7 @@ mod error;
 mod file;
 mod host;
 mod load;
+mod parameters;
 mod part;
 mod sim;
 mod sweep;
@@ -19,6 +20,7 @@ mod vm;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::Deserialize;
@@ -28,6 +30,7 @@ use units::Ns;
 pub use device::Device;
 pub use device::DeviceKind;
 pub use device::Elevator;
+pub use device::median_of_mean;
 pub use error::ScenarioError;
 pub use host::HostPolicy;
 pub use load::Arrival;
@@ -38,6 +41,7 @@ pub use load::Pattern;
 pub use load::Program;
 pub use load::Threads;
 pub use load::Trick;
+pub use parameters::Parameters;
 pub use part::Part;
 pub use sim::Measured;
 pub use sim::Others;
@@ -258,12 +262,14 @@ impl Scenario {
     }
 
     /// Reads and validates a file for the simulator: a scenario for each
-    /// point of its `[sweep]`, or the only one.
+    /// point of its `[sweep]`, or the only one. `parameters` are what its texts with `$`
+    /// name.
     ///
     /// # Errors
-    /// As [`Scenario::load`], but for what only the simulator has.
-    pub fn load_points(path: &Path) -> Result<Vec<Self>, ScenarioError> {
-        Self::parse_points(&read(path)?, &path.display().to_string())
+    /// As [`Scenario::load`], but for what only the simulator has; a parameter that does
+    /// not exist.
+    pub fn load_points(path: &Path, parameters: &Parameters) -> Result<Vec<Self>, ScenarioError> {
+        Self::parse_points(&read(path)?, &path.display().to_string(), parameters)
     }
 
     /// Parses and validates a text for the simulator; `file` is the name that errors
@@ -271,8 +277,28 @@ impl Scenario {
     ///
     /// # Errors
     /// As [`Scenario::load_points`], except for reading.
-    pub fn parse_points(text: &str, file: &str) -> Result<Vec<Self>, ScenarioError> {
-        sweep::points(&error::Locator { file, text })
+    pub fn parse_points(
+        text: &str,
+        file: &str,
+        parameters: &Parameters,
+    ) -> Result<Vec<Self>, ScenarioError> {
+        sweep::points(&error::Locator { file, text }, parameters)
+    }
+
+    /// What each text of a file with `$` gives, by that text, as TOML writes it.
+    ///
+    /// # Errors
+    /// The file cannot be read or is no TOML; a parameter that does not exist.
+    pub fn computed(
+        path: &Path,
+        parameters: &Parameters,
+    ) -> Result<BTreeMap<String, String>, ScenarioError> {
+        let (file, text) = (path.display().to_string(), read(path)?);
+        let at = error::Locator {
+            file: &file,
+            text: &text,
+        };
+        parameters::computed(file::tree(&at)?.get_ref(), parameters, &at)
     }
 
     /// vCPUs of the VM under test.

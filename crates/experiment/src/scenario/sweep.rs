@@ -3,9 +3,8 @@
 //!
 //! Each key names a field, each list its values; every combination is a point. A key
 //! of several fields, separated by commas, has lists of as many values: they change
-//! together. Values
-//! are put into the parsed file where the field is, with the place where they are
-//! written: an error about one of them names its line in `[sweep]`.
+//! together. Values are put into the parsed file where the field is, with the place
+//! where they are written: an error about one of them names its line in `[sweep]`.
 
 use std::ops::Range;
 
@@ -13,11 +12,13 @@ use toml::Spanned;
 use toml::de::DeTable;
 use toml::de::DeValue;
 
+use super::Parameters;
 use super::Scenario;
 use super::ScenarioError;
 use super::error::Locator;
 use super::file;
 use super::file::SWEEP;
+use super::parameters;
 use super::validate;
 
 /// Points of one file; more are a mistake in nearly all cases, and each is kept.
@@ -31,8 +32,14 @@ struct Axis<'a> {
 }
 
 /// All points of a text, the last axis fastest; axes in the order of their names.
-pub(super) fn points(at: &Locator<'_>) -> Result<Vec<Scenario>, ScenarioError> {
-    let mut tree = file::tree(at)?;
+pub(super) fn points(
+    at: &Locator<'_>,
+    parameters: &Parameters,
+) -> Result<Vec<Scenario>, ScenarioError> {
+    let tree = file::tree(at)?;
+    let computed = parameters::computed(tree.get_ref(), parameters, at)?;
+    let mut tree = tree;
+    parameters::put(tree.get_mut(), &computed);
     let axes = match tree.get_mut().remove_entry(SWEEP) {
         Some((_, sweep)) => axes(&sweep, at)?,
         None => Vec::new(),

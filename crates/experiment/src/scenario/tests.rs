@@ -2,6 +2,8 @@
 
 mod fuzz;
 mod mutate;
+mod parameters;
+mod sweep;
 mod vms;
 
 use units::Ns;
@@ -51,6 +53,22 @@ rounds = 1
 
 fn error_of(text: &str) -> String {
     Scenario::parse(text, "s.toml").unwrap_err().to_string()
+}
+
+/// What is replaced in a good file, by what, and everything that the error must contain.
+type Case = (&'static str, &'static str, &'static [&'static str]);
+
+fn errors_say(good: &str, cases: &[Case], error_of: fn(&str) -> String) {
+    for (from, to, wanted) in cases {
+        assert!(good.contains(from), "{from}");
+        let message = error_of(&good.replacen(from, to, 1));
+        for part in *wanted {
+            assert!(
+                message.contains(part),
+                "replacing {from} by {to}: {message:?} lacks {part:?}"
+            );
+        }
+    }
 }
 
 #[test]
@@ -239,8 +257,7 @@ fn a_policy_file_needs_an_arm_that_has_a_policy() {
 
 #[test]
 fn every_value_error_names_line_field_value_and_what_is_right() {
-    // (what to replace, with what, and everything the message must contain)
-    let cases: &[(&str, &str, &[&str])] = &[
+    let cases: &[Case] = &[
         (
             "cpus = 2",
             "cpus = 0",
@@ -416,31 +433,18 @@ fn every_value_error_names_line_field_value_and_what_is_right() {
             &["`load[1].threads` is 65", "1 to 64"],
         ),
     ];
-    for (from, to, wanted) in cases {
-        assert!(GOOD.contains(from), "{from}");
-        let message = error_of(&GOOD.replacen(from, to, 1));
-        for part in *wanted {
-            assert!(
-                message.contains(part),
-                "replacing {from} by {to}: {message:?} lacks {part:?}"
-            );
-        }
-    }
+    errors_say(GOOD, cases, error_of);
 }
 
 #[test]
 fn shape_errors_name_the_line_and_the_key() {
-    for (from, to, wanted) in [
-        ("cpus = 2", "cpus = 2\nnuma = 1", ["s.toml:7:", "numa"]),
-        ("cpus = 2", "cpus = \"two\"", ["s.toml:6:", "string"]),
-        ("slice = \"11 ms\"", "", ["s.toml:8:", "slice"]),
-        ("[topology]", "[topology", ["s.toml:5:", "]"]),
-    ] {
-        let message = error_of(&GOOD.replacen(from, to, 1));
-        for part in wanted {
-            assert!(message.contains(part), "{message:?} lacks {part:?}");
-        }
-    }
+    let cases: &[Case] = &[
+        ("cpus = 2", "cpus = 2\nnuma = 1", &["s.toml:7:", "numa"]),
+        ("cpus = 2", "cpus = \"two\"", &["s.toml:6:", "string"]),
+        ("slice = \"11 ms\"", "", &["s.toml:8:", "slice"]),
+        ("[topology]", "[topology", &["s.toml:5:", "]"]),
+    ];
+    errors_say(GOOD, cases, error_of);
     assert!(error_of("").contains("s.toml:1:"), "{}", error_of(""));
 }
 
@@ -464,13 +468,15 @@ fn a_missing_file_is_named() {
 #[test]
 fn every_scenario_of_the_tree_is_valid_and_named_like_its_file() {
     let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
+    let parameters = fuzz::parameters();
     let mut seen = 0;
     for entry in std::fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
         if path.extension().is_none_or(|extension| extension != "toml") {
             continue;
         }
-        let points = Scenario::load_points(&path).unwrap_or_else(|error| panic!("{error}"));
+        let points = Scenario::load_points(&path, &parameters);
+        let points = points.unwrap_or_else(|error| panic!("{error}"));
         for scenario in points {
             assert_eq!(path.file_stem().unwrap(), scenario.name.as_str());
         }

@@ -6,7 +6,7 @@ mod device;
 mod load;
 mod program;
 mod sim;
-mod value;
+pub(super) mod value;
 mod vm;
 
 use toml::Spanned;
@@ -76,6 +76,11 @@ pub(super) fn validate(raw: file::File, at: &Locator<'_>) -> Result<Scenario, Sc
         at,
     )?;
 
+    let path_of = |device: &Spanned<file::Device>| {
+        let path = device.get_ref().path.as_ref();
+        path.map_or(device.span(), Spanned::span)
+    };
+    let device_paths: Vec<_> = raw.devices.iter().map(path_of).collect();
     let devices = device::devices(raw.devices, own_vms, at)?;
     let mut loads: Vec<Load> = Vec::new();
     let mut spans = Vec::new();
@@ -112,6 +117,7 @@ pub(super) fn validate(raw: file::File, at: &Locator<'_>) -> Result<Scenario, Sc
             pcpus: topology.cpus,
             threads_per_cpu,
             devices: &devices,
+            device_paths: &device_paths,
             loads: &loads,
         },
         at,

@@ -45,6 +45,7 @@ use self::mix::Effort;
 use self::outcome::Outcome;
 use self::outcome::judged;
 use self::parameters::Parameters;
+pub use self::platforms::scenario_parameters;
 use crate::run::Unusable;
 
 /// Simulates the papers' experiments and compares.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The papers' machines by name, with the open parameters of `parameters.toml`: for
-//! scenarios (`sim.platform`), so that a file and an experiment mean the same machine.
+//! The papers' machines and the open parameters of `parameters.toml` by name, for
+//! scenarios (`sim.platform`, `"$ssd.latency_us"`): a file and an experiment mean the
+//! same machine and the same numbers.
 
 use sim::machine::Costs;
 use sim::machine::Smt;
@@ -10,6 +11,23 @@ use super::parameters::Parameters;
 use super::tuning::Tuning;
 use crate::run::Unusable;
 use crate::sim::platform::NAMES;
+use crate::sim::profile;
+
+/// What texts of a scenario with `$` can name: all parameters, and `migration_us` of
+/// each application.
+///
+/// # Errors
+/// The embedded files are broken.
+pub fn scenario_parameters() -> anyhow::Result<experiment::scenario::Parameters> {
+    let own = Parameters::load(&[])?;
+    let mut all: experiment::scenario::Parameters =
+        own.iter().map(|p| (p.name.clone(), p.value)).collect();
+    for profile in profile::all()? {
+        let us = profile.migration()?.as_us_f64();
+        all.insert(format!("{}.migration_us", profile.name), us);
+    }
+    Ok(all)
+}
 
 /// What is particular to a paper's machine.
 #[derive(Clone, Copy, Debug)]

@@ -7,6 +7,7 @@
 //! two halts follows from tables 3.5 and 3.7 under vanilla (see [`BENCHMARKS`]).
 //! Computing partners compute.
 
+use experiment::scenario::median_of_mean;
 use sim::device::SsdSettings;
 use sim::ids::DeviceId;
 use sim::machine::Costs;
@@ -95,12 +96,11 @@ fn speeds(p: &Parameters) -> anyhow::Result<Smt> {
 
 /// A machine of `threads` hyperthreads and this mean device time.
 pub(super) fn machine(p: &Parameters, threads: u32, wait: Ns, vms: Vec<Vm>) -> anyhow::Result<Mix> {
-    let spread = p.get("smt.wait_spread")?;
+    let spread_permille = (p.get("smt.wait_spread")? * 1000.0) as u32;
     let device = |mean: Ns| {
-        let median = Ns((mean.as_ns() as f64 * (-spread * spread / 2.0).exp()) as u64);
         Dev::Ssd(SsdSettings {
-            latency: median,
-            spread_permille: (spread * 1000.0) as u32,
+            latency: median_of_mean(mean, spread_permille),
+            spread_permille,
             channels: 4096,
             rate: 1_000_000_000_000,
             turn: Ns::ZERO,

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `vlab sim`: the same scenario file, simulated; the same result file.
 //!
-//! `build` makes a simulation of a step of the scenario, `phase` runs it and
-//! fills a phase of the result, `recorded` puts what it counted into the words of one, `platform` holds the constants, `profile` the
-//! applications, `sweep` simulates in
-//! pieces, `beside` puts measured figures beside simulated ones, `points` shows what a
-//! sweep in the scenario gave, `work` says what each VM got done.
+//! `build` makes a simulation of a step of the scenario, `phase` runs it and fills a
+//! phase of the result, `recorded` puts what it counted into the words of one, `work`
+//! says what each VM got done. `platform` holds the constants, `profile` the
+//! applications. `sweep` simulates in pieces, `points` shows what a sweep in the
+//! scenario gave, `beside` puts measured figures beside simulated ones.
 
 mod beside;
 mod build;
@@ -43,7 +43,7 @@ What would each host scheduler make of two VMs that read and two that compute?
   [[device]]
   name = \"disk\"
   kind = \"ssd\"                             # or hdd, network
-  latency = \"90 us\"
+  latency = \"90 us\"                        # or \"$ssd.latency_us\", a parameter of the papers
   [[load]]
   name = \"reads\"
   kind = \"reader\"                          # or echo, parallel, locks, compute, adversary
@@ -84,7 +84,8 @@ pub struct SimArgs {
     /// of `vlab report --html` and for `vlab trace`; 0s for none.
     #[arg(long, value_name = "DURATION", default_value = "250ms", value_parser = crate::run::timeline)]
     pub timeline: Ns,
-    /// Reads the file and builds every machine that it asks for, but simulates nothing.
+    /// Reads the file and builds every machine that it asks for, but simulates nothing;
+    /// says what each text with `$` gives.
     #[arg(long, conflicts_with = "json")]
     pub check: bool,
 }
@@ -99,8 +100,9 @@ pub fn run(args: &SimArgs) -> anyhow::Result<String> {
     if args.check {
         let steps: Vec<usize> = scenarios.iter().map(check).collect::<anyhow::Result<_>>()?;
         let (points, steps) = (steps.len(), steps.iter().sum::<usize>());
+        let computed = points::computed(&args.scenario)?;
         return Ok(format!(
-            "{points} point(s) with {steps} steps can be simulated\n"
+            "{points} point(s) with {steps} steps can be simulated\n{computed}"
         ));
     }
     let began = Instant::now();

@@ -10,13 +10,14 @@ use experiment::scenario::ArmKind;
 use experiment::scenario::Scenario;
 
 use super::rate;
+use crate::reproduce::scenario_parameters;
 
 /// Reads a scenario's points, with as many rounds as the command line says.
 ///
 /// # Errors
 /// As [`Scenario::load_points`].
 pub(super) fn load(path: &Path, rounds: Option<u32>) -> anyhow::Result<Vec<Scenario>> {
-    let mut scenarios = Scenario::load_points(path)?;
+    let mut scenarios = Scenario::load_points(path, &scenario_parameters()?)?;
     if let Some(rounds) = rounds {
         for scenario in &mut scenarios {
             scenario.measure.rounds = rounds;
@@ -36,6 +37,16 @@ pub(super) fn path(json: &Path, n: usize, count: usize) -> PathBuf {
         None => format!("{stem}-{}", n + 1),
     };
     json.with_file_name(name)
+}
+
+/// One line for each text of a scenario with `$`, and what it gives.
+///
+/// # Errors
+/// As [`Scenario::computed`].
+pub(super) fn computed(path: &Path) -> anyhow::Result<String> {
+    let computed = Scenario::computed(path, &scenario_parameters()?)?;
+    let line = |(text, toml): (&String, &String)| format!("{text} is {toml}\n");
+    Ok(computed.iter().map(line).collect())
 }
 
 /// One line for each point, load, number of VMs and arm.

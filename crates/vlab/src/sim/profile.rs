@@ -36,7 +36,7 @@ struct File {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Profile {
-    pub(super) name: String,
+    pub(crate) name: String,
     /// What it stands for.
     pub(super) title: String,
     pattern: Order,
@@ -60,7 +60,7 @@ enum Order {
 }
 
 /// All applications.
-pub(super) fn all() -> anyhow::Result<Vec<Profile>> {
+pub(crate) fn all() -> anyhow::Result<Vec<Profile>> {
     let file: File = toml::from_str(include_str!("profiles.toml")).context("profiles.toml")?;
     Ok(file.profile)
 }

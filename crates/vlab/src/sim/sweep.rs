@@ -305,6 +305,8 @@ pub fn merge(args: &MergeArgs) -> anyhow::Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use experiment::scenario::Parameters;
+
     use super::*;
 
     #[test]
@@ -396,7 +398,7 @@ mod tests {
             json: json.clone(),
         });
         assert!(line.unwrap().contains("r-1.json and 1 more"));
-        let scenarios = Scenario::parse_points(&text, "s.toml").unwrap();
+        let scenarios = Scenario::parse_points(&text, "s.toml", &Parameters::new()).unwrap();
         for (n, scenario) in scenarios.iter().enumerate() {
             let merged = RunResult::load(&points::path(&json, n, 2)).unwrap();
             assert_eq!(

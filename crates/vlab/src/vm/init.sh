@@ -50,19 +50,14 @@ while [ -z "$(port vlab.out)" ] || [ -z "$(port vlab.ctl)" ]; do
 	fi
 	usleep 50000
 done
-out=/dev/$(port vlab.out)
-ctl=/dev/$(port vlab.ctl)
-exec 3>"$ctl" 4>"$out"
-
-uptime_s() {
-	cut -d ' ' -f 1 /proc/uptime
+# Opened for each line: a script may have bound the ports' driver anew.
+tell() {
+	echo "$* $(cut -d ' ' -f 1 /proc/uptime)" >"/dev/$(port vlab.ctl)"
 }
-echo "start $(uptime_s)" >&3
+tell start
 (
-	exec 3>&-
 	cd /root
 	exec sh /vlab/script
-) >&4 2>&1 </dev/null
-code=$?
-echo "exit $code $(uptime_s)" >&3
+) >"/dev/$(port vlab.out)" 2>&1 </dev/null
+tell exit $?
 poweroff -f

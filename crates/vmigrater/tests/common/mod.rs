@@ -7,6 +7,7 @@
 
 pub mod program;
 
+use std::fs;
 use std::path::PathBuf;
 use std::process::Child;
 use std::process::Command;
@@ -16,10 +17,14 @@ use std::process::Stdio;
 use std::time::Duration;
 use std::time::Instant;
 
+use freezer::Freezer;
+use freezer::Plan;
 use guest::report::Report;
 use rustix::process::Pid;
 use rustix::process::Signal;
 use tempfile::TempDir;
+use units::CpuSet;
+use units::Ns;
 
 /// Longer than anything here takes, unless the host takes the CPUs away.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -83,8 +88,21 @@ impl Daemon {
         Self::spawn(home, home.command(&[]).arg("run"))
     }
 
+    /// With this configuration, sensing what the freezer does.
+    pub fn start_under(freezer: &Freezer, home: &Home, config: &str) -> Self {
+        let path = home.path("config.toml");
+        fs::write(&path, config).unwrap();
+        let mut command = home.command(&[]);
+        let steal_map = freezer.steal_map_id().unwrap();
+        command
+            .args(["run", "--config"])
+            .arg(path)
+            .arg(format!("--steal-map-id={steal_map}"));
+        Self::spawn(home, &mut command)
+    }
+
     pub fn spawn(home: &Home, command: &mut Command) -> Self {
-        let log = std::fs::File::create(home.path("log")).unwrap();
+        let log = fs::File::create(home.path("log")).unwrap();
         let mut supervisor = command.stdout(Stdio::null()).stderr(log).spawn().unwrap();
         let end = Instant::now() + DEADLINE;
         let report = loop {
@@ -94,7 +112,7 @@ impl Daemon {
             let ended = supervisor.try_wait().unwrap();
             if ended.is_some() || Instant::now() > end {
                 let _ = supervisor.kill();
-                let log = std::fs::read_to_string(home.path("log")).unwrap();
+                let log = fs::read_to_string(home.path("log")).unwrap();
                 panic!("the daemon is not ready ({ended:?}): {log}");
             }
             std::thread::sleep(Duration::from_millis(20));
@@ -139,6 +157,16 @@ impl Drop for Daemon {
             let _ = self.supervisor.wait();
         }
     }
+}
+
+/// Two VMs share each of the first CPUs in slices of this length, for a minute at most;
+/// waits as long for a freezer that is there.
+pub fn freeze(slice: Ns, cpus: u32) -> Freezer {
+    let plan = Plan::shared(2, slice, &CpuSet::first(cpus)).unwrap();
+    let minute = Ns::from_secs(60);
+    let mut options = freezer::Options::new(minute);
+    options.wait = minute;
+    Freezer::start(&plan, &options).unwrap()
 }
 
 /// Waits for a condition, with a deadline.

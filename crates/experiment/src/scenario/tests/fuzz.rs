@@ -3,6 +3,8 @@
 //! error that helps, or a scenario.
 
 use std::cell::Cell;
+use std::fs;
+use std::path::Path;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -10,12 +12,37 @@ use proptest::prelude::*;
 use proptest::test_runner::Config;
 use proptest::test_runner::TestRunner;
 
+use super::super::Parameters;
 use super::super::Scenario;
 use super::mutate::mutated;
 
 /// No text takes longer, whatever else the machine does.
 const LONGEST: Duration = Duration::from_secs(20);
 const CASES: u32 = 2000;
+
+/// What the project's scenarios name, from the files of the crate that gives it to them.
+pub(super) fn parameters() -> Parameters {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../vlab/src");
+    let tables = |file: &str, key: &str| {
+        let text = fs::read_to_string(dir.join(file)).unwrap();
+        let tree: toml::Table = toml::from_str(&text).unwrap();
+        tree[key].as_array().unwrap().clone()
+    };
+    let name = |table: &toml::Value| table["name"].as_str().unwrap().to_owned();
+    let mut all = Parameters::new();
+    for table in tables("reproduce/parameters.toml", "parameter") {
+        let value = &table["value"];
+        let value = value.as_float().or(value.as_integer().map(|n| n as f64));
+        all.insert(name(&table), value.unwrap());
+    }
+    for table in tables("sim/profiles.toml", "profile") {
+        let migration = table["migration"].as_str().unwrap();
+        let migration = humantime::parse_duration(migration).unwrap();
+        let us = migration.as_secs_f64() * 1e6;
+        all.insert(format!("{}.migration_us", name(&table)), us);
+    }
+    all
+}
 
 /// `f.toml:LINE: ` and then words.
 fn names_a_line(message: &str) -> bool {
@@ -27,6 +54,7 @@ fn names_a_line(message: &str) -> bool {
 #[test]
 fn whatever_is_wrong_in_a_scenario_is_said_with_its_line() {
     let (good, bad) = (Cell::new(0), Cell::new(0));
+    let parameters = parameters();
     let mut runner = TestRunner::new(Config {
         failure_persistence: None,
         ..Config::with_cases(CASES)
@@ -36,7 +64,7 @@ fn whatever_is_wrong_in_a_scenario_is_said_with_its_line() {
             let began = Instant::now();
             let outcomes = [
                 Scenario::parse(&text, "f.toml").map(|scenario| vec![scenario]),
-                Scenario::parse_points(&text, "f.toml"),
+                Scenario::parse_points(&text, "f.toml", &parameters),
             ];
             prop_assert!(began.elapsed() < LONGEST, "{:?}", began.elapsed());
             for outcome in outcomes {

@@ -104,6 +104,11 @@ const WORDS: &[&str] = &[
     "vsmtio",
     "fixed",
     "eevdf",
+    "$ssd.latency_us",
+    "$smt.computing * 4",
+    "$hdd.seek_us / 0",
+    "$nothing",
+    "$ssd.latency_us - 1",
     "\\u0000",
     "\u{1F600}",
 ];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `[[vm]]`, `[[device]]`, programs and `[sweep]`.
+//! `[[vm]]`, `[[device]]` and programs.
 
 use units::Ns;
 
@@ -7,13 +7,16 @@ use super::super::Class;
 use super::super::DeviceKind;
 use super::super::Elevator;
 use super::super::LoadKind;
+use super::super::Parameters;
 use super::super::Pins;
 use super::super::Program;
 use super::super::Scenario;
 use super::super::ScenarioError;
 use super::super::Threads;
+use super::Case;
+use super::errors_say;
 
-const GOOD: &str = r#"
+pub(super) const GOOD: &str = r#"
 name = "own"
 title = "VMs one by one"
 
@@ -78,20 +81,14 @@ loads = ["meets"]
 name = "vanilla"
 "#;
 
-const SWEEP: &str = "
-[sweep]
-\"vm.web.vcpus\" = [2, 4]
-\"sim.host\" = [\"credit2\", \"isacs\"]
-";
-
-fn one(text: &str) -> Result<Scenario, ScenarioError> {
-    let mut points = Scenario::parse_points(text, "s.toml")?;
+pub(super) fn one(text: &str) -> Result<Scenario, ScenarioError> {
+    let mut points = Scenario::parse_points(text, "s.toml", &Parameters::new())?;
     assert_eq!(points.len(), 1);
     Ok(points.remove(0))
 }
 
-fn error_of(text: &str) -> String {
-    Scenario::parse_points(text, "s.toml")
+pub(super) fn error_of(text: &str) -> String {
+    Scenario::parse_points(text, "s.toml", &Parameters::new())
         .unwrap_err()
         .to_string()
 }
@@ -200,39 +197,8 @@ fn only_the_simulator_reads_vms_devices_programs_and_sweeps() {
 }
 
 #[test]
-fn every_point_of_a_sweep_is_a_scenario_with_a_name() {
-    let points = Scenario::parse_points(&format!("{GOOD}{SWEEP}"), "s.toml").unwrap();
-    let names: Vec<&str> = points.iter().map(|point| point.point.as_str()).collect();
-    assert_eq!(
-        names,
-        [
-            "sim.host = credit2, vm.web.vcpus = 2",
-            "sim.host = credit2, vm.web.vcpus = 4",
-            "sim.host = isacs, vm.web.vcpus = 2",
-            "sim.host = isacs, vm.web.vcpus = 4",
-        ]
-    );
-    for point in &points {
-        assert!(point.title.contains(&point.point));
-        let host = &point.sim.as_ref().unwrap().host;
-        let told = format!("sim.host = {host}, vm.web.vcpus = {}", point.vms[0].vcpus);
-        assert_eq!(point.point, told);
-    }
-    assert_eq!(one(GOOD).unwrap().point, "");
-    // Fields that change together.
-    let together = "\n[sweep]\n\"vm.web.count, vm.sums.count\" = [[1, 3], [3, 1]]\n";
-    let points = Scenario::parse_points(&format!("{GOOD}{together}"), "s.toml").unwrap();
-    let counts = points
-        .iter()
-        .map(|point| (point.vms[0].count, point.vms[2].count));
-    assert_eq!(counts.collect::<Vec<_>>(), [(1, 3), (3, 1)]);
-    assert_eq!(points[0].point, "vm.web.count = 1, vm.sums.count = 3");
-}
-
-#[test]
 fn every_error_names_line_field_value_and_what_is_right() {
-    // (what to replace, with what, and everything the message must contain)
-    let cases: &[(&str, &str, &[&str])] = &[
+    let cases: &[Case] = &[
         (
             "vcpus = 2",
             "vcpus = 0",
@@ -327,7 +293,11 @@ fn every_error_names_line_field_value_and_what_is_right() {
         (
             "class = \"driver-domain\"\nbackend = \"21 us\"",
             "",
-            &["`device[0].path` is \"driver-domain\"", "vhost"],
+            &[
+                "s.toml:18:",
+                "`device[0].path` is \"driver-domain\"",
+                "vhost",
+            ],
         ),
         (
             "[\"reads\", \"ping\"]",
@@ -373,6 +343,16 @@ fn every_error_names_line_field_value_and_what_is_right() {
             "mb_per_s = 12.5",
             "mb_per_s = nan",
             &["`device[1].mb_per_s` is NaN"],
+        ),
+        (
+            "kind = \"hdd\"\nwait = \"7 ms\"",
+            "kind = \"ssd\"\nlatency = \"1 ms\"\nmean = \"1 ms\"",
+            &["s.toml:18:", "`device[0].mean` is set", "one of the two"],
+        ),
+        (
+            "kind = \"hdd\"\nwait = \"7 ms\"",
+            "kind = \"ssd\"\nspread_permille = 3000\nmean = \"10 ns\"",
+            &["s.toml:18:", "`device[0].mean` is \"10 ns\"", "below 1 ns"],
         ),
         (
             "mb_per_s = 12.5",
@@ -430,6 +410,11 @@ fn every_error_names_line_field_value_and_what_is_right() {
         ),
         (
             "threads = 2",
+            "threads = 1000\narrivals = [{ at = \"1 s\", threads = 25 }]",
+            &["s.toml:30:", "is 25", "1025 threads", "at most 1024"],
+        ),
+        (
+            "threads = 2",
             "burst = \"1 ms\"",
             &["`load[0].pause` is missing", "both"],
         ),
@@ -479,64 +464,5 @@ fn every_error_names_line_field_value_and_what_is_right() {
             &["s.toml:8:", "`sim.threads_per_core` is 2", "even"],
         ),
     ];
-    for (from, to, wanted) in cases {
-        assert!(GOOD.contains(from), "{from}");
-        let message = error_of(&GOOD.replacen(from, to, 1));
-        for part in *wanted {
-            assert!(
-                message.contains(part),
-                "replacing {from} by {to}: {message:?} lacks {part:?}"
-            );
-        }
-    }
-}
-
-#[test]
-fn errors_of_a_sweep_name_its_lines() {
-    let first = 1 + GOOD.lines().count();
-    let cases: &[(&str, usize, &[&str])] = &[
-        (
-            "\"vm.web.vcpus\" = [2, 0]",
-            2,
-            &["`vm[0].vcpus` is 0", "1 to 1024"],
-        ),
-        ("\"vm.web.vcpu\" = [2]", 2, &["vcpu"]),
-        (
-            "\"vm.mail.vcpus\" = [2]",
-            2,
-            &["`sweep.\"vm.mail.vcpus\"`", "no [[vm]]", "mail"],
-        ),
-        ("\"name\" = [\"a\"]", 2, &["table.field"]),
-        ("\"vm.web.name\" = [\"a\"]", 2, &["no axis"]),
-        ("\"sim.seed\" = 3", 2, &["no list", "[2, 4]"]),
-        ("\"sim.seed\" = []", 2, &["no list"]),
-        ("sim.seed = [1]", 2, &["no list", "\"vm.web.vcpus\""]),
-        ("\"sim.seed\" = [1, 2, 1]", 2, &["is 1", "once"]),
-        ("\"sim.seed\" = [\n1,\n-4]", 4, &["`sim.seed` is -4"]),
-        (
-            "\"sim.seed, sim.submit\" = [[1]]",
-            2,
-            &["is [1]", "2 values"],
-        ),
-        ("", 1, &["`sweep` is empty"]),
-    ];
-    for (axis, line, wanted) in cases {
-        let message = error_of(&format!("{GOOD}\n[sweep]\n{axis}\n"));
-        assert!(
-            message.starts_with(&format!("s.toml:{}:", first + line)),
-            "{axis}: {message}"
-        );
-        for part in *wanted {
-            assert!(message.contains(part), "{axis}: {message:?} lacks {part:?}");
-        }
-    }
-    let many: Vec<String> = (0..1001).map(|n| n.to_string()).collect();
-    let message = error_of(&format!(
-        "{GOOD}\n[sweep]\n\"sim.seed\" = [{}]\n",
-        many.join(",")
-    ));
-    assert!(
-        message.contains("1001 points") && message.contains("at most 1000"),
-        "{message}"
-    );
+    errors_say(GOOD, cases, error_of);
 }

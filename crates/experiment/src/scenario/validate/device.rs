@@ -11,9 +11,11 @@ use super::super::Device;
 use super::super::DeviceKind;
 use super::super::Elevator;
 use super::super::ScenarioError;
+use super::super::device::median_of_mean;
 use super::super::error::Locator;
 use super::super::file;
 use super::value::chosen;
+use super::value::duration;
 use super::value::identifier;
 use super::value::integer;
 use super::value::number;
@@ -86,7 +88,7 @@ fn only_known(
 ) -> Result<(), ScenarioError> {
     let kind = raw.kind.as_ref().as_str();
     let allowed: &[&str] = match kind {
-        "ssd" => &["latency", "spread_permille", "parallelism", "turn"],
+        "ssd" => &["latency", "mean", "spread_permille", "parallelism", "turn"],
         "hdd" => match raw.scheduler.as_ref().map(|word| word.as_ref().as_str()) {
             Some("work-conserving") => &["seek", "scheduler"],
             _ => &["seek", "scheduler", "wait", "turn"],
@@ -96,8 +98,9 @@ fn only_known(
     };
     let text = |value: &Option<Spanned<String>>| value.as_ref().map(Spanned::span);
     let whole = |value: &Option<Spanned<i64>>| value.as_ref().map(Spanned::span);
-    let given: [(&str, Option<Range<usize>>); 9] = [
+    let given: [(&str, Option<Range<usize>>); 10] = [
         ("latency", text(&raw.latency)),
+        ("mean", text(&raw.mean)),
         ("spread_permille", whole(&raw.spread_permille)),
         ("parallelism", whole(&raw.parallelism)),
         ("turn", text(&raw.turn)),
@@ -139,8 +142,7 @@ fn kind(
     };
     Ok(match raw.kind.as_ref().as_str() {
         "ssd" => DeviceKind::Ssd {
-            // The disk of 13.1 (C19).
-            latency: length(&raw.latency, "latency", some(), Ns::from_us(90))?,
+            latency: latency(raw, spread()?, field, at)?,
             spread_permille: spread()?,
             parallelism: optional_integer(
                 raw.parallelism.as_ref(),
@@ -164,6 +166,40 @@ fn kind(
             interval: length(&raw.interval, "interval", some(), Ns::from_ms(10))?,
         },
     })
+}
+
+/// The median device time, which is what a device is told, or from the mean.
+fn latency(
+    raw: &file::Device,
+    spread_permille: u32,
+    field: &dyn Fn(&str) -> String,
+    at: &Locator<'_>,
+) -> Result<Ns, ScenarioError> {
+    let range = || Ns(1)..=Ns::from_secs(10);
+    let Some(mean) = &raw.mean else {
+        // The disk of 13.1 (C19).
+        let default = Ns::from_us(90);
+        return optional_duration(
+            raw.latency.as_ref(),
+            &field("latency"),
+            range(),
+            default,
+            at,
+        );
+    };
+    if raw.latency.is_some() {
+        let expected =
+            "`latency` is the median and follows from the mean; leave one of the two out";
+        return Err(at.value(mean.span(), field("mean"), "set", expected));
+    }
+    let given = duration(mean, &field("mean"), range(), at)?;
+    let median = median_of_mean(given, spread_permille);
+    if median == Ns::ZERO {
+        let shown = quoted(mean.as_ref());
+        let expected = "the median is below 1 ns; write a longer mean or a smaller spread_permille";
+        return Err(at.value(mean.span(), field("mean"), shown, expected));
+    }
+    Ok(median)
 }
 
 fn elevator(

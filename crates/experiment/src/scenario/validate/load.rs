@@ -31,7 +31,7 @@ const DEFAULT_BLOCK_KIB: u32 = 4;
 const DEFAULT_FILE_MIB: u32 = 256;
 /// Filled at the start of every phase; a log's segment is no larger.
 const DEFAULT_LOG_MIB: u32 = 64;
-pub(super) const MAX_THREADS: u32 = 64;
+const MAX_THREADS: u32 = 64;
 /// 100 us: a read of a fast SSD.
 const DEFAULT_DEVICE: Ns = Ns(100_000);
 
@@ -192,7 +192,7 @@ pub(super) fn load(
             )?,
             arrivals: arrivals(
                 raw.arrivals,
-                threads()?,
+                (threads()?, MAX_THREADS),
                 context.window,
                 &field("arrivals"),
                 at,
@@ -255,10 +255,10 @@ fn device(
     }
 }
 
-/// Threads that come within the window, in order, [`MAX_THREADS`] in all.
+/// Threads that come within the window, in order; with those `at_start` at most `most`.
 pub(super) fn arrivals(
     raw: Option<Spanned<Vec<file::Arrival>>>,
-    at_start: u32,
+    (at_start, most): (u32, u32),
     window: Ns,
     field: &str,
     at: &Locator<'_>,
@@ -276,7 +276,7 @@ pub(super) fn arrivals(
             format!("{field}[{index}].threads"),
         );
         let when = duration(&raw.at, &at_field, Ns::from_ms(1)..=window, at)?;
-        let threads = integer(&raw.threads, &threads_field, 1..=MAX_THREADS, at)?;
+        let threads = integer(&raw.threads, &threads_field, 1..=most, at)?;
         if when == window || arrivals.last().is_some_and(|last| last.at >= when) {
             let expected = format!(
                 "write ascending times before the window's end (measure.window is {window})"
@@ -284,9 +284,8 @@ pub(super) fn arrivals(
             return Err(at.value(raw.at.span(), at_field, quoted(raw.at.as_ref()), expected));
         }
         present += threads;
-        if present > MAX_THREADS {
-            let expected =
-                format!("{present} threads in all by then; at most {MAX_THREADS} are possible");
+        if present > most {
+            let expected = format!("{present} threads in all by then; at most {most} are possible");
             return Err(at.value(raw.threads.span(), threads_field, threads, expected));
         }
         arrivals.push(Arrival { at: when, threads });

@@ -32,9 +32,11 @@ pub(super) const KINDS: [&str; 6] = [
     "adversary",
 ];
 
-/// A client's threads are spread over a region each of this size, in MiB.
+/// Each thread's own region, in MiB.
 const DEFAULT_FILE_MIB: u32 = 1024;
 const DEFAULT_BLOCK: u32 = 4096;
+/// Of one load in one VM.
+const MAX_THREADS: u32 = 1024;
 
 /// The optional keys of a kind.
 pub(super) fn allowed(kind: &str) -> Option<&'static [&'static str]> {
@@ -210,7 +212,7 @@ fn reader(
         threads,
         arrivals: arrivals(
             raw.arrivals.clone(),
-            threads.count.unwrap_or(1),
+            (threads.count.unwrap_or(1), MAX_THREADS),
             context.window,
             &field("arrivals"),
             at,
@@ -226,7 +228,7 @@ fn threads(
     at: &Locator<'_>,
 ) -> Result<Threads, ScenarioError> {
     let given = raw.threads.as_ref();
-    let given = given.map(|value| integer(value, &field("threads"), 1..=1024, at));
+    let given = given.map(|value| integer(value, &field("threads"), 1..=MAX_THREADS, at));
     Ok(Threads {
         count: given.transpose()?.or(count),
         vcpu: optional_integer(raw.vcpu.as_ref(), &field("vcpu"), 0..=1023, 0, at)?,

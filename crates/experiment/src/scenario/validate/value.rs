@@ -9,7 +9,7 @@ use units::Ns;
 use super::super::ScenarioError;
 use super::super::error::Locator;
 
-pub(super) fn quoted(text: &str) -> String {
+pub(in crate::scenario) fn quoted(text: &str) -> String {
     format!("\"{text}\"")
 }
 

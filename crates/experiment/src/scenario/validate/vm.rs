@@ -35,6 +35,8 @@ pub(super) struct Context<'a> {
     pub(super) pcpus: u32,
     pub(super) threads_per_cpu: u32,
     pub(super) devices: &'a [Device],
+    /// Where the path of each is written, or the device.
+    pub(super) device_paths: &'a [Range<usize>],
     pub(super) loads: &'a [Load],
 }
 
@@ -86,7 +88,8 @@ pub(super) fn vms(
     if let Some(index) = behind.filter(|_| !driver) {
         let expected = "add a [[vm]] with class = \"driver-domain\", or write path = \"vhost\"";
         let field = format!("device[{index}].path");
-        return Err(at.value(0..0, field, quoted("driver-domain"), expected));
+        let span = context.device_paths[index].clone();
+        return Err(at.value(span, field, quoted("driver-domain"), expected));
     }
     Ok(vms)
 }

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! How far a reproduction is from what was published, in all.
+
+use std::fmt::Write;
+
+use super::Experiment;
+
+/// A simulated figure that is no further than this from the published one counts as
+/// near.
+pub const NEAR: f64 = 0.1;
+
+/// Errors and checks over several experiments.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    predicted: Vec<f64>,
+    calibrated: Vec<f64>,
+    passed: usize,
+    failed: usize,
+}
+
+impl Tally {
+    /// Counts an experiment.
+    pub fn count(&mut self, experiment: &Experiment) {
+        for row in &experiment.rows {
+            let errors = if row.fixed {
+                &mut self.calibrated
+            } else {
+                &mut self.predicted
+            };
+            errors.extend(row.error.map(f64::abs));
+        }
+        for shape in &experiment.shapes {
+            self.passed += usize::from(shape.holds);
+            self.failed += usize::from(!shape.holds);
+        }
+    }
+
+    /// Median error of the rows that fixed nothing.
+    #[must_use]
+    pub fn median(&self) -> Option<f64> {
+        Some(Errors::of(&self.predicted)?.median)
+    }
+
+    /// Of the rows that fixed nothing.
+    #[must_use]
+    pub fn predicted(&self) -> Option<Errors> {
+        Errors::of(&self.predicted)
+    }
+
+    /// Of the rows that fixed a parameter.
+    #[must_use]
+    pub fn calibrated(&self) -> Option<Errors> {
+        Errors::of(&self.calibrated)
+    }
+
+    /// How many of the shape checks pass.
+    #[must_use]
+    pub fn shapes(&self) -> String {
+        format!("{} of {}", self.passed, self.passed + self.failed)
+    }
+
+    pub(super) fn summary(&self) -> String {
+        let mut text = String::from("\n");
+        for (what, errors) in [
+            ("rows that fixed no parameter", self.predicted()),
+            ("rows that fixed a parameter (*)", self.calibrated()),
+        ] {
+            if let Some(errors) = errors {
+                let _ = writeln!(text, "{what}: {}", errors.text());
+            }
+        }
+        let _ = writeln!(text, "shape checks (13.6): {} pass", self.shapes());
+        text
+    }
+}
+
+/// How far some rows are off.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Errors {
+    /// Median of the relative errors, without their signs.
+    pub median: f64,
+    /// Rows within [`NEAR`].
+    pub near: usize,
+    /// Rows.
+    pub count: usize,
+}
+
+impl Errors {
+    fn of(errors: &[f64]) -> Option<Self> {
+        let mut errors = errors.to_vec();
+        errors.sort_by(f64::total_cmp);
+        Some(Self {
+            median: *errors.get(errors.len() / 2)?,
+            near: errors.iter().filter(|error| **error <= NEAR).count(),
+            count: errors.len(),
+        })
+    }
+
+    /// In words.
+    #[must_use]
+    pub fn text(&self) -> String {
+        format!(
+            "median error {:.1} %, {} of {} rows within {:.0} %",
+            self.median * 100.0,
+            self.near,
+            self.count,
+            NEAR * 100.0
+        )
+    }
+}
