@@ -8,6 +8,8 @@
 //! them. The kernel's own built-in initramfs supplies `/dev/console`, so no
 //! device node has to be made and root is not needed.
 //!
+//! The same inputs give the same bytes (see `pack`).
+//!
 //! systemd can be the first process instead: [`Builder::systemd`].
 //!
 //! # Limits
@@ -16,13 +18,11 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::fs::File;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::path::PathBuf;
 use std::process::Command;
-use std::process::Stdio;
 
 use thiserror::Error;
 
@@ -31,6 +31,7 @@ use super::ToolError;
 use super::command;
 use super::modules;
 use super::modules::ModulesError;
+use super::pack::pack;
 use crate::scratch::Scratch;
 
 /// First process of the guest.
@@ -293,45 +294,6 @@ fn parse_ldd(text: &str) -> Result<BTreeSet<PathBuf>, String> {
     Ok(paths)
 }
 
-/// Packs `tree` into `to`, everything owned by root.
-fn pack(tree: &Path, to: &Path) -> Result<(), ImageError> {
-    let mut names = String::new();
-    list(tree, Path::new(""), &mut names)?;
-    let list = to.with_extension("list");
-    fs::write(&list, names).map_err(io_at(&list))?;
-    let input = File::open(&list).map_err(io_at(&list))?;
-    let output = File::create(to).map_err(io_at(to))?;
-    let done = Command::new("cpio")
-        .args(["--quiet", "-H", "newc", "-R", "0:0", "-o"])
-        .current_dir(tree)
-        .stdin(input)
-        .stdout(output)
-        .stderr(Stdio::piped())
-        .output()
-        .map_err(|err| command::start_error("cpio", "cpio", err))?;
-    Ok(command::check("cpio", &done)?)
-}
-
-/// Appends all paths below `tree/below`, parents first and in a fixed order.
-fn list(tree: &Path, below: &Path, names: &mut String) -> Result<(), ImageError> {
-    let dir = tree.join(below);
-    let mut entries = Vec::new();
-    for entry in fs::read_dir(&dir).map_err(io_at(&dir))? {
-        let entry = entry.map_err(io_at(&dir))?;
-        let is_dir = entry.file_type().map_err(io_at(&dir))?.is_dir();
-        entries.push((below.join(entry.file_name()), is_dir));
-    }
-    entries.sort();
-    for (path, is_dir) in entries {
-        names.push_str(&path.to_string_lossy());
-        names.push('\n');
-        if is_dir {
-            list(tree, &path, names)?;
-        }
-    }
-    Ok(())
-}
-
 /// Place of an absolute guest path in the staged tree.
 fn inside(tree: &Path, guest: &Path) -> Result<PathBuf, ImageError> {
     let mut target = tree.to_owned();
@@ -367,13 +329,14 @@ fn make_parent(path: &Path) -> Result<(), ImageError> {
     }
 }
 
-fn io_at(path: &Path) -> impl FnOnce(io::Error) -> ImageError + use<> {
+pub(super) fn io_at(path: &Path) -> impl FnOnce(io::Error) -> ImageError + use<> {
     let path = path.to_owned();
     move |source| ImageError::Io { path, source }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::Store;
     use super::*;
 
     const LDD: &str = "\tlinux-vdso.so.1 (0x00007ffd)\n\
@@ -415,15 +378,40 @@ mod tests {
         }
     }
 
+    /// A kernel as it lies in the cache, of which only the names are right.
+    fn kernel(cache: &Path) -> Kernel {
+        let home = cache.join("kernels/6.12");
+        let modules = home.join("root/lib/modules/6.12.1-x");
+        let mut dep = String::new();
+        for module in MODULES {
+            let file = modules.join(format!("kernel/{module}.ko"));
+            make_parent(&file).unwrap();
+            fs::write(file, module).unwrap();
+            dep.push_str(&format!("kernel/{module}.ko:\n"));
+        }
+        fs::write(modules.join("modules.dep"), dep).unwrap();
+        fs::write(modules.join("modules.builtin"), "").unwrap();
+        fs::create_dir_all(home.join("root/boot")).unwrap();
+        fs::write(home.join("root/boot/vmlinuz-6.12.1-x"), "").unwrap();
+        fs::write(home.join("release"), "6.12.1-x\n").unwrap();
+        Kernel::debian(&Store::open(cache).unwrap(), "6.12").unwrap()
+    }
+
     #[test]
-    fn parents_are_packed_before_what_is_in_them() {
+    fn the_same_inputs_give_the_same_initramfs() {
         let dir = tempfile::tempdir().unwrap();
-        fs::create_dir_all(dir.path().join("b/c")).unwrap();
-        fs::write(dir.path().join("b/c/d"), "").unwrap();
-        fs::write(dir.path().join("a"), "").unwrap();
-        let mut names = String::new();
-        list(dir.path(), Path::new(""), &mut names).unwrap();
-        assert_eq!(names, "a\nb\nb/c\nb/c/d\n");
+        let kernel = kernel(dir.path());
+        let build = |script: &str| {
+            let image = Image::builder(&kernel)
+                .binary("/bin/ls")
+                .file("/bin/cat", "/opt/cat")
+                .text("/etc/motd", "hello")
+                .script(script);
+            fs::read(image.build().unwrap().initramfs()).unwrap()
+        };
+        let first = build("uname -r");
+        assert!(first == build("uname -r"));
+        assert!(first != build("uname -a"));
     }
 
     #[test]
