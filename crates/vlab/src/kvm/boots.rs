@@ -17,6 +17,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -149,13 +150,24 @@ struct Fate {
 /// # Errors
 /// What `vlab run --backend kvm` fails with, but a lost lab; or the log cannot be written.
 pub fn run(args: &BootsArgs) -> anyhow::Result<String> {
-    let interrupt = Interrupt::catch().context("cannot catch signals")?;
+    let interrupt = Arc::new(Interrupt::catch().context("cannot catch signals")?);
     let begun = Instant::now();
     let mut fates = load(&args.log)?;
     let sure = Some("as asked".to_owned());
     let vmigrater = std::env::current_exe()?.with_file_name("vmigrater");
     let scenario = scenario(args.guests)?;
-    let (mut parts, _) = super::prepare(&scenario, &args.kvm, vmigrater, args.guests, sure)?;
+    let prepared = super::prepare(
+        &scenario,
+        &args.kvm,
+        vmigrater,
+        args.guests,
+        sure,
+        &interrupt,
+    );
+    if interrupt.is_set() {
+        return Err(Interrupted.into());
+    }
+    let (mut parts, _) = prepared?;
     for nr in 1..=args.count as usize {
         for arm in &args.arms {
             let late = args.within.is_some_and(|most| begun.elapsed() > most);

@@ -60,8 +60,12 @@ pub(super) fn why_surely_not_direct() -> Option<String> {
 }
 
 /// Why this machine's KVM is not used after all: a guest does not boot.
-pub(super) fn why_not_direct(qemu: &[String], guest: &Image) -> Option<String> {
-    match boots_under_kvm(qemu, guest) {
+pub(super) fn why_not_direct(
+    qemu: &[String],
+    guest: &Image,
+    interrupt: &Interrupt,
+) -> Option<String> {
+    match boots_under_kvm(qemu, guest, interrupt) {
         Ok(true) => None,
         Ok(false) => Some(format!(
             "this machine's KVM does not boot {} within {} s",
@@ -73,7 +77,11 @@ pub(super) fn why_not_direct(qemu: &[String], guest: &Image) -> Option<String> {
 }
 
 /// Does a stock kernel reach its first process under this machine's KVM?
-pub(super) fn boots_under_kvm(qemu: &[String], guest: &Image) -> anyhow::Result<bool> {
+fn boots_under_kvm(
+    qemu: &[String],
+    guest: &Image,
+    interrupt: &Interrupt,
+) -> anyhow::Result<bool> {
     let dir = scratch()?;
     let mut process = start(
         qemu,
@@ -92,7 +100,7 @@ pub(super) fn boots_under_kvm(qemu: &[String], guest: &Image) -> anyhow::Result<
         if process.child.try_wait()?.is_some() {
             return Ok(false);
         }
-        std::thread::sleep(Duration::from_millis(50));
+        interrupt.sleep(Ns::from_ms(50))?;
     }
     Ok(false)
 }

@@ -34,6 +34,7 @@ pub(crate) mod protocol;
 
 use std::path::Path;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::Context;
 use experiment::lab::Lab;
@@ -111,7 +112,7 @@ pub(crate) fn run(
     json: Option<&Path>,
     resume: bool,
 ) -> anyhow::Result<RunResult> {
-    let interrupt = Interrupt::catch().context("cannot catch signals")?;
+    let interrupt = Arc::new(Interrupt::catch().context("cannot catch signals")?);
     // What is certain now is said before anything is fetched.
     let sure = if args.nested {
         Some("as asked".to_owned())
@@ -122,10 +123,12 @@ pub(crate) fn run(
         fit::check_nested(&scenario)?;
     }
     let guests = fit::check(&scenario)?;
-    let (mut parts, why) = prepare(&scenario, args, vmigrater, guests, sure)?;
+    let prepared = prepare(&scenario, args, vmigrater, guests, sure, &interrupt);
+    // A tool that was ended for it has failed, and that is not what to tell.
     if interrupt.is_set() {
         return Err(Interrupted.into());
     }
+    let (mut parts, why) = prepared?;
     let dilation = args
         .dilation
         .unwrap_or(if parts.host.is_some() { 20 } else { 1 });
@@ -322,6 +325,7 @@ fn prepare(
     vmigrater: PathBuf,
     guests: u32,
     sure: Option<String>,
+    interrupt: &Arc<Interrupt>,
 ) -> anyhow::Result<(Parts, String)> {
     let vlab = std::env::current_exe().context("cannot find our own program")?;
     let scx_vcpu = vlab.with_file_name("scx_vcpu");
@@ -342,8 +346,9 @@ fn prepare(
         vmigrater,
         scx_vcpu,
     };
-    let store =
-        Store::open(&args.cache).with_context(|| format!("cannot use {}", args.cache.display()))?;
+    let store = Store::open(&args.cache)
+        .with_context(|| format!("cannot use {}", args.cache.display()))?
+        .interruptible(Arc::clone(interrupt));
     // First: a series that does not exist is told at once.
     let kernel = Kernel::debian(&store, &args.guest_kernel)?;
     let userland = Userland::open(&store, &args.packages, PACKAGES)?;
@@ -356,7 +361,7 @@ fn prepare(
         &images::wanted(scenario),
         scratch.path(),
     )?;
-    let why = sure.or_else(|| machine::why_not_direct(&qemu, &guest));
+    let why = sure.or_else(|| machine::why_not_direct(&qemu, &guest, interrupt));
     let host = match &why {
         None => None,
         Some(_) => {

@@ -25,7 +25,6 @@ use thiserror::Error;
 
 use super::Store;
 use super::ToolError;
-use super::command;
 
 /// Keyring of the package `debian-archive-keyring`.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
@@ -84,7 +83,7 @@ pub enum AptError {
 #[derive(Debug)]
 pub struct Apt {
     root: PathBuf,
-    cache: String,
+    store: Store,
 }
 
 impl Apt {
@@ -115,7 +114,7 @@ impl Apt {
         write(root.join("apt.conf"), &configuration(&root))?;
         Ok(Self {
             root,
-            cache: store.root().display().to_string(),
+            store: store.clone(),
         })
     }
 
@@ -127,7 +126,7 @@ impl Apt {
         // Without --error-on=any apt-get update reports success with no network.
         self.output(Command::new("apt-get").args(["update", "-q", "--error-on=any"]))
             .map_err(|source| AptError::Lists {
-                cache: self.cache.clone(),
+                cache: self.cache(),
                 source,
             })?;
         Ok(())
@@ -165,7 +164,7 @@ impl Apt {
         )
         .map_err(|source| AptError::Download {
             packages: packages.join(" "),
-            cache: self.cache.clone(),
+            cache: self.cache(),
             source,
         })?;
         debs_in(dir)
@@ -198,7 +197,7 @@ impl Apt {
         )
         .map_err(|source| AptError::Download {
             packages: packages.join(" "),
-            cache: self.cache.clone(),
+            cache: self.cache(),
             source,
         })?;
         debs_in(dir)
@@ -207,7 +206,12 @@ impl Apt {
     fn output(&self, command: &mut Command) -> Result<Vec<u8>, ToolError> {
         command.env("APT_CONFIG", self.root.join("apt.conf"));
         command.env("LC_ALL", "C");
-        command::output(command, "apt")
+        self.store.tool(command, "apt")
+    }
+
+    /// For errors.
+    fn cache(&self) -> String {
+        self.store.root().display().to_string()
     }
 }
 

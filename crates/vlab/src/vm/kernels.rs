@@ -21,7 +21,7 @@ use super::Store;
 use super::ToolError;
 use super::apt::Apt;
 use super::apt::AptError;
-use super::command;
+use super::store::Staged;
 
 /// The kernel series of the test matrix, oldest first.
 pub const SERIES: [&str; 3] = ["6.1", "6.12", "7.3"];
@@ -203,33 +203,25 @@ fn fetch(store: &Store, row: &Series, home: &Path) -> Result<(), KernelError> {
         })?
         .to_owned();
 
-    // Unpacked beside its final place and renamed: a broken download or a
-    // killed test leaves no half kernel that a later run would believe.
-    let new = home.with_extension("new");
-    if new.exists() {
-        fs::remove_dir_all(&new).map_err(io_at(&new))?;
-    }
-    let debs = new.join("debs");
-    let root = new.join("root");
+    let new = Staged::begin(home).map_err(io_at(home))?;
+    let debs = new.path().join("debs");
+    let root = new.path().join("root");
     let files = apt
         .download(&packages(row.layout, &release), &debs)
         .map_err(apt_error)?;
     fs::create_dir_all(&root).map_err(io_at(&root))?;
     for file in files {
-        unpack(&file, &root)?;
+        unpack(store, &file, &root)?;
     }
     fs::remove_dir_all(&debs).map_err(io_at(&debs))?;
-    index(&root, &release)?;
-    fs::write(new.join("release"), &release).map_err(io_at(&new))?;
-    if home.exists() {
-        fs::remove_dir_all(home).map_err(io_at(home))?;
-    }
-    fs::rename(&new, home).map_err(io_at(home))
+    index(store, &root, &release)?;
+    fs::write(new.path().join("release"), &release).map_err(io_at(new.path()))?;
+    new.finish().map_err(io_at(home))
 }
 
 /// Unpacks a package below `root`, without any of its scripts.
-pub(crate) fn unpack(package: &Path, root: &Path) -> Result<(), ToolError> {
-    command::output(
+pub(crate) fn unpack(store: &Store, package: &Path, root: &Path) -> Result<(), ToolError> {
+    store.tool(
         Command::new("dpkg-deb").arg("-x").arg(package).arg(root),
         "dpkg",
     )?;
@@ -237,14 +229,14 @@ pub(crate) fn unpack(package: &Path, root: &Path) -> Result<(), ToolError> {
 }
 
 /// Writes `modules.dep`, which Debian's packages leave to their installation.
-fn index(root: &Path, release: &str) -> Result<(), KernelError> {
+fn index(store: &Store, root: &Path, release: &str) -> Result<(), KernelError> {
     let lib = root.join("lib");
     if !lib.exists() {
         // depmod looks below lib/modules only; newer packages use usr/lib.
         std::os::unix::fs::symlink("usr/lib", &lib).map_err(io_at(&lib))?;
     }
     // By path: /sbin is not on every user's PATH.
-    command::output(
+    store.tool(
         Command::new("/sbin/depmod")
             .arg("-b")
             .arg(root)

@@ -19,6 +19,7 @@ use anyhow::Context;
 
 use super::Store;
 use super::apt::Apt;
+use super::store::Staged;
 
 /// Where they come from. With QEMU 10.0 an emulated KVM host lost guests; whether
 /// 11 loses fewer has not been measured (`--packages` is for that).
@@ -91,23 +92,19 @@ impl Userland {
         let wanted = format!("{release} {}\n", packages.join(" "));
         let _lock = store.lock().context("cannot lock the cache")?;
         if fs::read_to_string(&stamp).unwrap_or_default() != wanted {
-            let new = home.with_extension("new");
-            if new.exists() {
-                fs::remove_dir_all(&new)?;
-            }
-            let (debs, root) = (new.join("debs"), new.join("root"));
+            let new = Staged::begin(&home)
+                .with_context(|| format!("cannot make {}.new", home.display()))?;
+            let (debs, root) = (new.path().join("debs"), new.path().join("root"));
             fs::create_dir_all(&root).with_context(|| format!("cannot make {}", root.display()))?;
             let apt = Apt::open(store)?;
             apt.update()?;
             for deb in apt.download_with_dependencies(release, packages, &debs)? {
-                super::unpack(&deb, &root)?;
+                super::unpack(store, &deb, &root)?;
             }
             fs::remove_dir_all(&debs)?;
-            fs::write(new.join("packages"), wanted)?;
-            if home.exists() {
-                fs::remove_dir_all(&home)?;
-            }
-            fs::rename(&new, &home)?;
+            fs::write(new.path().join("packages"), wanted)?;
+            new.finish()
+                .with_context(|| format!("cannot use {}", home.display()))?;
         }
         Ok(Self {
             root: home.join("root"),
