@@ -32,11 +32,8 @@ const DISK: &str = "/dev/vda";
 pub fn run() -> anyhow::Result<()> {
     let mut input = BufReader::new(std::io::stdin().lock());
     let mut output = std::io::stdout().lock();
-    let kernel = rustix::system::uname()
-        .release()
-        .to_string_lossy()
-        .into_owned();
-    send(&mut output, &FromGuest::Up(kernel))?;
+    let inside = crate::run::environment::inside(Path::new(DISK));
+    send(&mut output, &FromGuest::Up(inside))?;
     let mut agent = Agent::default();
     while let Some(message) = receive(&mut input)? {
         let answer = agent

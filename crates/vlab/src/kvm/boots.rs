@@ -51,8 +51,12 @@ const KEYS: [&str; 7] = [
     "host-append",
 ];
 
-/// What guests do while they are watched: they compute, fork and wake each other.
-const BUSY: &str = "for a in 1 2; do (i=0; while [ $i -lt 3000 ]; do i=$((i+1)); done; for b in 1 2 3 4 5; do cat /proc/stat >/dev/null; done) & done; wait";
+/// What guests do while they are watched, all at once: on two vCPUs they compute, fork and
+/// wake each other, round after round. A vCPU that stands still ends the rounds.
+const BUSY: &str = "while :; do for a in 1 2; do (i=0; while [ $i -lt 3000 ]; do i=$((i+1)); done; for b in 1 2 3 4 5; do cat /proc/stat; done >/dev/null) & done; wait; echo >>/tmp/rounds; done </dev/null >/dev/null 2>&1 &";
+
+/// Returns when another round is over.
+const ROUND: &str = "n=$(wc -l </tmp/rounds); until [ \"$(wc -l </tmp/rounds)\" != \"$n\" ]; do sleep 1; done 2>/dev/null";
 
 /// Boots the emulated KVM host and its guests again and again, and counts what is lost.
 #[derive(Args, Clone, Debug)]
@@ -244,7 +248,7 @@ fn watch(
     let started = Instant::now();
     loop {
         match machine.hear(interrupt, BOOT)? {
-            FromHost::Says(_) => {}
+            FromHost::Says(_) | FromHost::Up { .. } => {}
             FromHost::Restarted(why) => {
                 fate.booted += 1;
                 fate.restarted.push(why);
@@ -254,15 +258,21 @@ fn watch(
         }
     }
     fate.up_s = Some(started.elapsed().as_secs());
+    let sh = |machine: &mut Machine, guest: u32, script: &str| {
+        let words = ["sh", "-c", script].map(str::to_owned);
+        machine.tell(&ToHost::Exec(guest, words.to_vec()))?;
+        match machine.hear(interrupt, Ns::from_secs(150))? {
+            FromHost::Exit(exit) if exit.code == 0 => Ok(()),
+            other => anyhow::bail!("the host says {other:?}"),
+        }
+    };
     let up = Instant::now();
+    for guest in 0..args.guests {
+        sh(machine, guest, BUSY)?;
+    }
     while up.elapsed() < args.hold {
         for guest in 0..args.guests {
-            let words = ["sh", "-c", BUSY].map(str::to_owned);
-            machine.tell(&ToHost::Exec(guest, words.to_vec()))?;
-            match machine.hear(interrupt, Ns::from_secs(150))? {
-                FromHost::Exit(exit) if exit.code == 0 => {}
-                other => anyhow::bail!("the host says {other:?}"),
-            }
+            sh(machine, guest, ROUND)?;
             fate.watched_s = up.elapsed().as_secs();
         }
     }

@@ -70,7 +70,11 @@ pub(super) fn guest(
     wanted: &[&str],
     scratch: &Path,
 ) -> anyhow::Result<Image> {
-    let script = format!("{FIND_PORT}exec 5<>$(port vlab.agent)\nexec vlab kvm-agent <&5 >&5\n");
+    // The kernel's preemption mode is in debugfs.
+    let script = format!(
+        "{FIND_PORT}mount -t debugfs debugfs /sys/kernel/debug\n\
+         exec 5<>$(port vlab.agent)\nexec vlab kvm-agent <&5 >&5\n"
+    );
     let mut image = Image::builder(kernel).binary(&programs.vlab).script(script);
     if programs.vmigrater.is_file() {
         image = image.binary(&programs.vmigrater);

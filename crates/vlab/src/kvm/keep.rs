@@ -18,7 +18,13 @@ use experiment::result::RunResult;
 use experiment::scenario::Scenario;
 
 use crate::run::Unusable;
+use crate::run::environment::Inside;
 use crate::run::in_guest;
+
+/// [`Lab::host`] of an emulated host, and of this machine.
+pub(super) const NESTED: &str = "nested";
+/// See [`NESTED`].
+pub(super) const DIRECT: &str = "direct";
 
 /// A result that grows.
 #[derive(Debug)]
@@ -33,13 +39,20 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// Nothing yet; what comes goes to `file` too.
+    /// Nothing yet; what comes goes to `file` too. `environment` is this machine's.
     pub(super) fn new(
         scenario: Scenario,
         environment: Environment,
         lab: Lab,
         file: Option<&Path>,
     ) -> Self {
+        // On a real host nothing is slower, whatever the times are multiplied by.
+        let slower = if lab.host == NESTED { lab.dilation } else { 1 };
+        let environment = Environment {
+            kernel: lab.guest_kernel.clone(),
+            dilation: Some(f64::from(slower)),
+            ..environment
+        };
         Self {
             steps: in_guest::steps(&scenario),
             scenario,
@@ -74,6 +87,9 @@ impl Kept {
         if (&lab.host, lab.dilation) != (&self.lab.host, self.lab.dilation) {
             return Err(other("host"));
         }
+        if lab.guest_kernel != self.lab.guest_kernel {
+            return Err(other("guest kernel"));
+        }
         let mut scenario = before.scenario;
         scenario.measure.rounds = self.scenario.measure.rounds;
         if scenario != self.scenario {
@@ -87,7 +103,11 @@ impl Kept {
         if before.phases.len() == self.steps {
             return Err(wrong("everything has been measured".to_owned()));
         }
-        self.environment = before.environment;
+        // Results of before said 1.
+        self.environment = Environment {
+            dilation: self.environment.dilation,
+            ..before.environment
+        };
         self.phases = before.phases;
         self.lab = lab;
         Ok(())
@@ -101,6 +121,16 @@ impl Kept {
     /// The number of the next phase, which is how many there are; `None` when there are all.
     pub(super) fn next(&self) -> Option<usize> {
         Some(self.phases.len()).filter(|done| *done < self.steps)
+    }
+
+    /// A lab is up: what runs on its host and in the guest under test.
+    pub(super) fn is_up(&mut self, host_kernel: String, guest: Inside, qemu: String) {
+        self.lab.host_kernel = host_kernel;
+        self.lab.guest_kernel.clone_from(&guest.kernel);
+        self.lab.qemu = qemu;
+        self.environment.kernel = guest.kernel;
+        self.environment.preemption = guest.preemption;
+        self.environment.disk = guest.disk;
     }
 
     /// A phase has been measured.
@@ -173,11 +203,12 @@ impl Kept {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::run::Interrupted;
 
-    fn kept(rounds: u32, window: u32, file: &Path) -> Kept {
+    /// A run of three phases, the first without sharing.
+    pub(in crate::kvm) fn kept(rounds: u32, window: u32, file: &Path) -> Kept {
         let text = format!(
             r#"
             name = "s"
@@ -190,16 +221,23 @@ mod tests {
             "#
         );
         let lab = Lab {
-            host: "nested".to_owned(),
+            host: NESTED.to_owned(),
             dilation: 20,
             boots: 1,
+            guest_kernel: "6.12-of-the-guests".to_owned(),
             ..Lab::default()
         };
         let scenario = Scenario::parse(&text, "s.toml").unwrap();
-        Kept::new(scenario, Environment::default(), lab, Some(file))
+        let environment = Environment {
+            kernel: "of-this-machine".to_owned(),
+            preemption: "this machine's".to_owned(),
+            dilation: Some(1.0),
+            ..Environment::default()
+        };
+        Kept::new(scenario, environment, lab, Some(file))
     }
 
-    fn phase(arm: &str, round: u32) -> Phase {
+    pub(in crate::kvm) fn phase(arm: &str, round: u32) -> Phase {
         let text = format!(
             r#"{{"load": "a", "arm": "{arm}", "vms_per_pcpu": {}, "round": {round}, "at": 0,
             "window": 1, "compute_per_s": [], "completions": [],
@@ -243,6 +281,45 @@ mod tests {
     }
 
     #[test]
+    fn a_result_that_is_not_whole_is_of_the_guests_kernel_and_says_how_slow_it_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("r.json");
+        let mut kept = kept(1, 100, &file);
+        kept.push(phase("solo", 0), LabPhase::default());
+        let environment = RunResult::load(&file).unwrap().environment;
+        assert_eq!(environment.kernel, "6.12-of-the-guests");
+        assert_eq!(environment.dilation, Some(20.0));
+        let guest = Inside {
+            kernel: "6.12.1".to_owned(),
+            preemption: "full".to_owned(),
+            disk: Some(experiment::result::Disk {
+                queues: 2,
+                ..experiment::result::Disk::default()
+            }),
+        };
+        kept.is_up("7.3.1".to_owned(), guest, "11".to_owned());
+        kept.push(phase("e", 0), LabPhase::default());
+        let result = RunResult::load(&file).unwrap();
+        let environment = result.environment;
+        assert_eq!(environment.kernel, "6.12.1");
+        assert_eq!(environment.preemption, "full");
+        assert_eq!(environment.disk.unwrap().queues, 2);
+        let lab = result.lab.unwrap();
+        assert_eq!(
+            (lab.host_kernel.as_str(), lab.guest_kernel.as_str()),
+            ("7.3.1", "6.12.1")
+        );
+        // On this machine itself nothing is slower.
+        let direct = Lab {
+            host: DIRECT.to_owned(),
+            dilation: 3,
+            ..Lab::default()
+        };
+        let direct = Kept::new(kept.scenario, Environment::default(), direct, None);
+        assert_eq!(direct.result(None).environment.dilation, Some(1.0));
+    }
+
+    #[test]
     fn another_run_goes_on_also_with_more_rounds() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("r.json");
@@ -277,6 +354,9 @@ mod tests {
         let mut other = kept(1, 100, &file);
         other.lab.dilation = 1;
         assert!(refused(other).contains("another host"));
+        let mut other = kept(1, 100, &file);
+        other.lab.guest_kernel = "6.1".to_owned();
+        assert!(refused(other).contains("another guest kernel"));
         first.push(phase("f", 0), LabPhase::default());
         assert!(refused(kept(1, 100, &file)).contains("another order"));
         let mut whole = kept(1, 100, &file);

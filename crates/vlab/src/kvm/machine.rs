@@ -77,11 +77,7 @@ pub(super) fn why_not_direct(
 }
 
 /// Does a stock kernel reach its first process under this machine's KVM?
-fn boots_under_kvm(
-    qemu: &[String],
-    guest: &Image,
-    interrupt: &Interrupt,
-) -> anyhow::Result<bool> {
+fn boots_under_kvm(qemu: &[String], guest: &Image, interrupt: &Interrupt) -> anyhow::Result<bool> {
     let dir = scratch()?;
     let mut process = start(
         qemu,
@@ -131,14 +127,12 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    /// This machine: our own program as a child.
-    pub(super) fn direct(program: &Path) -> anyhow::Result<Self> {
+    /// This machine: `command`, which listens on its input, as a child.
+    pub(super) fn direct(mut command: Command) -> anyhow::Result<Self> {
         let dir = scratch()?;
         let (ours, theirs) = UnixStream::pair()?;
         let errors = File::create(dir.path().join("out"))?;
-        let mut command = Command::new(program);
         command
-            .arg("kvm-host")
             .stdin(Stdio::from(std::os::fd::OwnedFd::from(theirs.try_clone()?)))
             .stdout(Stdio::from(std::os::fd::OwnedFd::from(theirs)))
             .stderr(errors);

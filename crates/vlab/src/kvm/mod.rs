@@ -15,7 +15,8 @@
 //!
 //! # Layout
 //! `args` the command line, `fit` whether a scenario fits, `images` what is booted, `machine` the
-//! host, [`host`] what runs on it, [`agent`] what runs in a guest, `keep` what has been measured.
+//! host, [`host`] what runs on it, [`agent`] what runs in a guest, `labs` one lab after the other,
+//! `keep` what has been measured.
 //!
 //! # Limits
 //! x86-64. An emulated host loses a guest now and then: its phases are measured
@@ -29,11 +30,13 @@ mod args;
 mod fit;
 mod images;
 mod keep;
+mod labs;
 mod machine;
 pub(crate) mod protocol;
 
 use std::path::Path;
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -44,14 +47,13 @@ use units::Ns;
 
 pub use self::args::KvmArgs;
 use self::images::Programs;
+use self::keep::DIRECT;
 use self::keep::Kept;
+use self::keep::NESTED;
 use self::machine::Machine;
-use self::protocol::FromHost;
 use self::protocol::Setup;
-use self::protocol::ToHost;
 use crate::run::Interrupted;
 use crate::run::Unusable;
-use crate::run::in_guest;
 use crate::run::interrupt::Interrupt;
 use crate::vm::Image;
 use crate::vm::Kernel;
@@ -76,13 +78,6 @@ const HOST_MIB: u32 = 1536;
 
 /// How long a lab may take until all guests are up.
 const BOOT: Ns = Ns::from_secs(300);
-
-/// Added to the length of a step: the host's scheduler is exchanged, loads start and
-/// end, guests answer.
-const STEP_GRACE: Ns = Ns::from_secs(300);
-
-/// Labs that may be lost before the run gives up.
-const MAX_LOST: usize = 5;
 
 /// Everything that is booted.
 struct Parts {
@@ -141,14 +136,10 @@ pub(crate) fn run(
         None => eprintln!("KVM of this machine; times are multiplied by {dilation}"),
     }
     let lab = Lab {
-        host: if parts.host.is_some() {
-            "nested"
-        } else {
-            "direct"
-        }
-        .to_owned(),
+        host: if parts.host.is_some() { NESTED } else { DIRECT }.to_owned(),
         why,
         dilation,
+        guest_kernel: parts.guest.kernel().release().to_owned(),
         policy: policies(&scenario),
         ..Lab::default()
     };
@@ -157,96 +148,15 @@ pub(crate) fn run(
     if resume {
         kept.resume()?;
     }
-    match measure_all(&mut kept, &parts, args, &interrupt) {
-        Ok(()) => {
-            let kernel = &kept.lab.guest_kernel;
-            kept.environment.kernel.clone_from(kernel);
-            Ok(kept.result(None))
-        }
+    let mut next = |kept: &Kept| -> anyhow::Result<(Machine, Setup)> {
+        let machine = boot(&parts, &kept.scenario, args)?;
+        let setup = setup(&parts, kept, args, &machine);
+        Ok((machine, setup))
+    };
+    match labs::measure_all(&mut kept, &mut next, &args.cache.join("logs"), &interrupt) {
+        Ok(()) => Ok(kept.result(None)),
         Err(error) => Err(kept.give_up(error)),
     }
-}
-
-/// One lab after the other until there are all phases.
-fn measure_all(
-    kept: &mut Kept,
-    parts: &Parts,
-    args: &KvmArgs,
-    interrupt: &Interrupt,
-) -> anyhow::Result<()> {
-    let mut lost = 0;
-    while kept.next().is_some() {
-        kept.lab.boots += 1;
-        let mut machine = boot(parts, &kept.scenario, args)?;
-        let Err(error) = measure(&mut machine, kept, parts, args, interrupt) else {
-            continue;
-        };
-        if interrupt.is_set() || error.is::<Interrupted>() {
-            return Err(Interrupted.into());
-        }
-        let logs = machine.keep(&args.cache.join("logs"));
-        let logs = logs.map_or(String::new(), |dir| format!("; logs in {}", dir.display()));
-        let done = kept.next().unwrap_or(kept.steps());
-        let what = format!("after {done} of {} phases: {error:#}{logs}", kept.steps());
-        eprintln!("lab lost {what}");
-        kept.lab.lost.push(what);
-        lost += 1;
-        if lost > MAX_LOST {
-            return Err(error.context(format!("{lost} labs were lost; the last one")));
-        }
-    }
-    Ok(())
-}
-
-/// Steps until all are measured or the lab is lost.
-fn measure(
-    machine: &mut Machine,
-    kept: &mut Kept,
-    parts: &Parts,
-    args: &KvmArgs,
-    interrupt: &Interrupt,
-) -> anyhow::Result<()> {
-    let setup = setup(parts, kept, args, machine);
-    machine.tell(&ToHost::Setup(Box::new(setup)))?;
-    loop {
-        match machine.hear(interrupt, BOOT)? {
-            FromHost::Says(what) => eprintln!("  {what}"),
-            FromHost::Restarted(what) => {
-                eprintln!("  lost while it booted, and started again: {what}");
-                kept.lab.restarted.push(what);
-            }
-            FromHost::Ready {
-                kernel,
-                guest_kernel,
-                qemu,
-            } => {
-                kept.lab.host_kernel = kernel;
-                kept.lab.guest_kernel = guest_kernel;
-                kept.lab.qemu = qemu;
-                break;
-            }
-            other => anyhow::bail!("the host says {other:?}"),
-        }
-    }
-    while let Some(step) = kept.next() {
-        eprintln!(
-            "  {}/{} {}",
-            step + 1,
-            kept.steps(),
-            in_guest::describe(&kept.scenario, step)
-        );
-        let length = in_guest::outline(&kept.scenario, step)?.length;
-        machine.tell(&ToHost::Measure(step))?;
-        let (phase, lab) = loop {
-            match machine.hear(interrupt, length + STEP_GRACE)? {
-                FromHost::Says(what) => eprintln!("  {what}"),
-                FromHost::Measured(measured) => break *measured,
-                other => anyhow::bail!("the host says {other:?}"),
-            }
-        };
-        kept.push(phase, lab);
-    }
-    machine.tell(&ToHost::Quit)
 }
 
 /// What schedules the VMs, in the order of the arms.
@@ -272,7 +182,11 @@ fn boot(parts: &Parts, scenario: &Scenario, args: &KvmArgs) -> anyhow::Result<Ma
             &args.host_append,
             &args.host_accel,
         ),
-        None => Machine::direct(&parts.programs.vlab),
+        None => {
+            let mut program = Command::new(&parts.programs.vlab);
+            program.arg("kvm-host");
+            Machine::direct(program)
+        }
     }
 }
 

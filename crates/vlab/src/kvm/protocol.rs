@@ -17,6 +17,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use units::Ns;
 
+use crate::run::environment::Inside;
 use crate::run::in_guest::Recording;
 
 /// What the host is to set up, its first line.
@@ -70,14 +71,21 @@ pub(crate) enum ToHost {
 pub(crate) enum FromHost {
     /// How far it is; at any time.
     Says(String),
+    /// A guest is up.
+    Up {
+        /// Its number.
+        guest: u32,
+        /// Since the guests were started.
+        seconds: u64,
+    },
     /// A guest was lost while it booted and is started again.
     Restarted(String),
     /// All guests are up and scheduled.
     Ready {
         /// Host's kernel.
         kernel: String,
-        /// Guests' kernel.
-        guest_kernel: String,
+        /// The guest under test.
+        guest: Inside,
         /// QEMU's version.
         qemu: String,
     },
@@ -117,8 +125,8 @@ pub(crate) enum ToGuest {
 /// From a guest.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum FromGuest {
-    /// The agent runs, under this kernel.
-    Up(String),
+    /// The agent runs, in this guest.
+    Up(Inside),
     /// The guest's `CLOCK_MONOTONIC`.
     Time(u64),
     /// Done as told.
@@ -211,8 +219,37 @@ pub(crate) fn execute(words: &[String]) -> Exit {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+
+    /// Two guests of two vCPUs, with nothing that could run.
+    pub(in crate::kvm) fn setup() -> Setup {
+        let text = r#"
+            name = "s"
+            title = "s"
+            topology = { cpus = 2 }
+            sharing = { vms_per_pcpu = [2], slice = "11 ms" }
+            measure = { rounds = 1, window = "100 ms" }
+            load = [{ name = "a", kind = "pulse" }]
+            arm = [{ name = "vanilla" }]
+        "#;
+        Setup {
+            scenario: Scenario::parse(text, "s.toml").unwrap(),
+            guests: 2,
+            memory_mib: 1,
+            kernel: String::new(),
+            initramfs: String::new(),
+            qemu: Vec::new(),
+            scx_vcpu: String::new(),
+            disk_latency: Ns::ZERO,
+            append: String::new(),
+            cpu: String::new(),
+            boot: Ns::from_secs(300),
+            dir: String::new(),
+            dilation: 20,
+            timeline: Ns::ZERO,
+        }
+    }
 
     #[test]
     fn a_document_survives_its_line() {

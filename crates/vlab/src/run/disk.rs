@@ -27,17 +27,8 @@ impl DiskUnder {
         if block.join("partition").exists() {
             block = block.parent()?.to_owned();
         }
-        let disk = Disk {
-            name: block.file_name()?.to_string_lossy().into_owned(),
-            queues: fs::read_dir(block.join("mq"))
-                .map_or(0, |queues| u32::try_from(queues.count()).unwrap_or(0)),
-            scheduler: scheduler(
-                &fs::read_to_string(block.join("queue/scheduler")).unwrap_or_default(),
-            ),
-            file_system: file_system(dir).unwrap_or_default(),
-        };
         Some(Self {
-            disk,
+            disk: describe(&block, file_system(dir).unwrap_or_default())?,
             interrupts: interrupts_of(&block),
         })
     }
@@ -49,6 +40,27 @@ impl DiskUnder {
             &self.interrupts,
         ))
     }
+}
+
+/// A disk that is read without a file system, by its device; `None`: there is none.
+pub(super) fn raw(device: &Path) -> Option<Disk> {
+    let block = Path::new("/sys/block").join(device.file_name()?);
+    block
+        .exists()
+        .then(|| describe(&block, "no file system".to_owned()))
+        .flatten()
+}
+
+/// What sysfs says of a disk.
+fn describe(block: &Path, file_system: String) -> Option<Disk> {
+    let text = |name: &str| fs::read_to_string(block.join(name)).unwrap_or_default();
+    Some(Disk {
+        name: block.file_name()?.to_string_lossy().into_owned(),
+        queues: fs::read_dir(block.join("mq"))
+            .map_or(0, |queues| u32::try_from(queues.count()).unwrap_or(0)),
+        scheduler: scheduler(&text("queue/scheduler")),
+        file_system,
+    })
 }
 
 /// The interrupts of the nearest device above a block device that has any.
@@ -128,6 +140,19 @@ mod tests {
         assert_eq!(count(table, &[35, 36]), [1, 72753]);
         assert_eq!(count(table, &[36, 37]), [11, 72757]);
         assert_eq!(count(table, &[]), [0, 0]);
+    }
+
+    #[test]
+    fn queues_are_counted_where_the_kernel_lists_them() {
+        let block = tempfile::tempdir().unwrap();
+        for queue in ["mq/0", "mq/1", "queue"] {
+            fs::create_dir_all(block.path().join(queue)).unwrap();
+        }
+        fs::write(block.path().join("queue/scheduler"), "[none] kyber\n").unwrap();
+        let disk = describe(block.path(), "ext4".to_owned()).unwrap();
+        assert_eq!((disk.queues, disk.scheduler.as_str()), (2, "none"));
+        assert_eq!(disk.file_system, "ext4");
+        assert_eq!(raw(Path::new("/dev/no-such-disk")), None);
     }
 
     #[test]

@@ -9,6 +9,40 @@ use std::time::SystemTime;
 
 use experiment::result::Disk;
 use experiment::result::Environment;
+use serde::Deserialize;
+use serde::Serialize;
+
+/// What of it differs between a guest and the machine that started it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Inside {
+    /// `uname -r`.
+    pub(crate) kernel: String,
+    /// As [`Environment::preemption`].
+    pub(crate) preemption: String,
+    /// The disk that is read, if there is one.
+    pub(crate) disk: Option<Disk>,
+}
+
+/// Describes the guest that this program runs in; `disk` is a device without a file
+/// system.
+pub(crate) fn inside(disk: &Path) -> Inside {
+    let (kernel, preemption) = kernel();
+    Inside {
+        kernel,
+        preemption,
+        disk: super::disk::raw(disk),
+    }
+}
+
+/// The kernel's release and its preemption mode.
+fn kernel() -> (String, String) {
+    let uname = rustix::system::uname();
+    let mode = preemption(
+        &uname.version().to_string_lossy(),
+        &fs::read_to_string("/sys/kernel/debug/sched/preempt").unwrap_or_default(),
+    );
+    (uname.release().to_string_lossy().into_owned(), mode)
+}
 
 /// Describes this machine. What cannot be found out stays empty: a result
 /// without the CPU's name is still a result.
@@ -17,8 +51,7 @@ pub(super) fn describe(
     vmigrater: Option<&Path>,
     with_fio: bool,
 ) -> Environment {
-    let uname = rustix::system::uname();
-    let version = uname.version().to_string_lossy();
+    let (kernel, preemption) = kernel();
     let mut tools = BTreeMap::from([("vlab".to_owned(), env!("CARGO_PKG_VERSION").to_owned())]);
     if with_fio {
         tools.extend(version_of("fio".as_ref(), "fio-").map(|version| ("fio".to_owned(), version)));
@@ -29,11 +62,8 @@ pub(super) fn describe(
     }
     Environment {
         date: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
-        kernel: uname.release().to_string_lossy().into_owned(),
-        preemption: preemption(
-            &version,
-            &fs::read_to_string("/sys/kernel/debug/sched/preempt").unwrap_or_default(),
-        ),
+        kernel,
+        preemption,
         cpu_model: cpu_model(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default()),
         cpus: freezer::online_cpus().map_or(0, |cpus| cpus.len()),
         load_average: load_average(&fs::read_to_string("/proc/loadavg").unwrap_or_default()),

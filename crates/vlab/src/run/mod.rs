@@ -13,7 +13,7 @@ mod arm;
 mod daemon;
 mod decisions;
 mod disk;
-mod environment;
+pub(crate) mod environment;
 pub(crate) mod in_guest;
 pub(crate) mod interrupt;
 mod io_load;

@@ -29,6 +29,7 @@ use super::super::protocol::ToGuest;
 use super::super::protocol::receive;
 use super::super::protocol::send;
 use super::PATIENCE;
+use crate::run::environment::Inside;
 
 /// How long QEMU may take to answer on its own socket.
 const QMP_PATIENCE: Duration = Duration::from_secs(90);
@@ -45,8 +46,8 @@ pub(super) struct Guest {
     vcpus: Vec<Pid>,
     qmp: Option<Qmp<Stream<BufReader<UnixStream>, UnixStream>>>,
     agent: Option<BufReader<UnixStream>>,
-    /// Under which kernel the agent runs.
-    pub(super) kernel: String,
+    /// What the agent says of its machine.
+    pub(super) inside: Inside,
 }
 
 impl std::fmt::Debug for Guest {
@@ -90,7 +91,7 @@ impl Guest {
             vcpus: Vec::new(),
             qmp: None,
             agent: None,
-            kernel: String::new(),
+            inside: Inside::default(),
         })
     }
 
@@ -139,7 +140,7 @@ impl Guest {
     /// Waits until the agent inside has spoken, and tells it the scenario.
     pub(super) fn come_up(&mut self, scenario: &Scenario, until: Instant) -> anyhow::Result<()> {
         match self.answer(until)? {
-            FromGuest::Up(kernel) => self.kernel = kernel,
+            FromGuest::Up(inside) => self.inside = inside,
             other => anyhow::bail!("guest {} says {other:?} first", self.number),
         }
         self.order(&ToGuest::Scenario(Box::new(scenario.clone())), PATIENCE)

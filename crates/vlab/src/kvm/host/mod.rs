@@ -4,6 +4,7 @@
 //! It boots the guests, runs the scheduler, measures a step when told to, and
 //! goes when its input ends. All that it starts dies with it.
 
+mod boot;
 mod clock;
 mod disk;
 mod guest;
@@ -33,6 +34,7 @@ use units::CpuSet;
 use units::Ns;
 use units::Time;
 
+use self::boot::Booting;
 use self::clock::Clock;
 use self::disk::NullDisk;
 use self::guest::Guest;
@@ -55,10 +57,6 @@ use crate::run::in_guest;
 /// How long a guest may take for an answer that needs no measuring. It shares
 /// its CPUs with the others and may have to wait for some slices.
 const PATIENCE: Duration = Duration::from_secs(40);
-
-/// Guests that are started again, in one lab, because they were lost while they booted.
-/// An emulated host may lose one; where more are lost, something else is wrong.
-const RESTARTS: u32 = 4;
 
 /// Runs until the input ends.
 ///
@@ -85,10 +83,10 @@ fn serve(input: &mut impl BufRead, output: &mut impl Write) -> anyhow::Result<()
                 .release()
                 .to_string_lossy()
                 .into_owned(),
-            guest_kernel: lab
+            guest: lab
                 .guests
                 .first()
-                .map(|guest| guest.kernel.clone())
+                .map(|guest| guest.inside.clone())
                 .unwrap_or_default(),
             qemu: qemu_version(&lab.setup),
         },
@@ -145,37 +143,17 @@ impl Lab {
             setup.scenario.topology.cpus,
         )?;
         let started = Instant::now();
-        let mut guests = (0..setup.guests)
-            .map(|number| Guest::start(&setup, number, disk.path()))
+        let mut booting = (0..setup.guests)
+            .map(|number| Booting::start(&setup, number, disk.path(), &cpus))
             .collect::<anyhow::Result<Vec<_>>>()?;
         let watch = Watch::start(std::path::Path::new(&setup.dir), setup.guests);
-        let until = started + setup.boot.to_std();
-        let mut restarts = 0;
-        // First, so that they boot side by side.
-        let mut connected: Vec<_> = guests.iter_mut().map(|one| one.connect(&cpus)).collect();
-        let mut number = 0;
-        while let Some(guest) = guests.get_mut(number) {
-            let up = std::mem::replace(&mut connected[number], Ok(()))
-                .and_then(|()| guest.come_up(&setup.scenario, until));
-            let seconds = started.elapsed().as_secs();
-            match up {
-                Ok(()) => {
-                    says(FromHost::Says(format!(
-                        "guest {number} is up after {seconds} s"
-                    )))?;
-                    number += 1;
-                }
-                Err(error) if restarts < RESTARTS && Instant::now() < until => {
-                    restarts += 1;
-                    says(FromHost::Restarted(format!(
-                        "guest {number} after {seconds} s: {error:#}"
-                    )))?;
-                    guest.restart(&setup, disk.path(), restarts)?;
-                    connected[number] = guest.connect(&cpus);
-                }
-                Err(error) => return Err(error),
-            }
-        }
+        boot::all_up(
+            &mut booting,
+            started,
+            started + setup.boot.to_std(),
+            &mut says,
+        )?;
+        let mut guests: Vec<Guest> = booting.into_iter().map(Booting::into_guest).collect();
         drop(watch);
         // Now, while all guests are idle; the difference does not change.
         let clock = clock::compare(guests.first_mut().context("no guests")?, PATIENCE)?;
