@@ -43,6 +43,7 @@ pub(super) struct File {
 #[serde(deny_unknown_fields)]
 pub(super) struct Topology {
     pub(super) cpus: Spanned<i64>,
+    pub(super) disk_queues: Option<Spanned<i64>>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -96,6 +96,10 @@ pub struct Scenario {
 pub struct Topology {
     /// vCPUs, each on a pCPU of its own: 1..=1024. With [`Scenario::vms`]: pCPUs.
     pub cpus: u32,
+    /// Hardware queues of its disk, for real VMs alone: 1 to its vCPUs; `None`: one per
+    /// vCPU. With one, all requests complete on the same vCPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk_queues: Option<u32>,
 }
 
 /// Time sharing between VMs.

@@ -51,6 +51,27 @@ name = "fifo"
 rounds = 1
 "#;
 
+#[test]
+fn a_disk_has_at_most_a_queue_per_vcpu() {
+    let with =
+        |queues: &str| GOOD.replace("cpus = 2", &format!("cpus = 2\ndisk_queues = {queues}"));
+    let queues = |text: &str| {
+        Scenario::parse(text, "s.toml")
+            .unwrap()
+            .topology
+            .disk_queues
+    };
+    assert_eq!(queues(GOOD), None);
+    assert_eq!(queues(&with("1")), Some(1));
+    assert_eq!(queues(&with("2")), Some(2));
+    for wrong in ["0", "3"] {
+        assert_eq!(
+            error_of(&with(wrong)),
+            format!("s.toml:7: `topology.disk_queues` is {wrong}; write a number from 1 to 2")
+        );
+    }
+}
+
 fn error_of(text: &str) -> String {
     Scenario::parse(text, "s.toml").unwrap_err().to_string()
 }

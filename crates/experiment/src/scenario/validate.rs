@@ -62,9 +62,7 @@ pub(super) fn validate(raw: file::File, at: &Locator<'_>) -> Result<Scenario, Sc
             "say in one line what it measures",
         ));
     }
-    let topology = Topology {
-        cpus: integer(&raw.topology.cpus, "topology.cpus", 1..=1024, at)?,
-    };
+    let topology = topology(&raw.topology, at)?;
     let own_vms = !raw.vms.is_empty();
     let mut sharing = sharing(raw.sharing, own_vms, at)?;
     let measure = measure(raw.measure, at)?;
@@ -188,6 +186,16 @@ pub(super) fn validate(raw: file::File, at: &Locator<'_>) -> Result<Scenario, Sc
         vms,
         devices,
         measured,
+    })
+}
+
+fn topology(raw: &file::Topology, at: &Locator<'_>) -> Result<Topology, ScenarioError> {
+    let cpus = integer(&raw.cpus, "topology.cpus", 1..=1024, at)?;
+    // The kernel makes no more queues than it has CPUs.
+    let queues = |queues| integer(queues, "topology.disk_queues", 1..=cpus, at);
+    Ok(Topology {
+        cpus,
+        disk_queues: raw.disk_queues.as_ref().map(queues).transpose()?,
     })
 }
 

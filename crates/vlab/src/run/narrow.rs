@@ -41,6 +41,10 @@ pub(super) fn scenario(mut scenario: Scenario, args: &RunArgs) -> anyhow::Result
         }
         scenario.measure.rounds = rounds;
     }
+    ensure!(
+        scenario.topology.disk_queues.is_none() || args.backend == Backend::Kvm,
+        "topology.disk_queues: this machine's disk has the queues that it has; use --backend kvm, or leave it out"
+    );
     // What only the simulator has must not look as if it had been measured.
     for load in &scenario.loads {
         ensure!(
@@ -111,18 +115,27 @@ mod tests {
     }
 
     fn narrowed(words: &[&str]) -> anyhow::Result<Scenario> {
+        narrowed_with("", words)
+    }
+
+    /// The same with more in `[topology]`.
+    fn narrowed_with(topology: &str, words: &[&str]) -> anyhow::Result<Scenario> {
         let text = r#"
             name = "s"
             title = "s"
-            topology = { cpus = 2 }
+            topology.cpus = 2
             sharing = { vms_per_pcpu = [2, 4], slice = "11 ms" }
             measure = { rounds = 4, window = "2 s" }
             load = [{ name = "a", kind = "pulse" }, { name = "b", kind = "idle" }]
             arm = [{ name = "vanilla" }, { name = "fifo", rounds = 2 }, { name = "c2", kind = "vanilla", host_policy = "credit2" }]
         "#;
+        let more = match topology {
+            "" => String::new(),
+            key => format!("topology.{key}\n"),
+        };
         let line = ["vlab", "s.toml"].iter().chain(words);
         scenario(
-            Scenario::parse(text, "s.toml").unwrap(),
+            Scenario::parse(&(more + text), "s.toml").unwrap(),
             &Line::parse_from(line).run,
         )
     }
@@ -148,6 +161,18 @@ mod tests {
     #[test]
     fn what_the_scenario_has_not_has_its_exit_code() {
         assert!(narrowed(&["--arms=magic"]).unwrap_err().is::<Unusable>());
+    }
+
+    #[test]
+    fn queues_of_a_disk_are_for_real_vms() {
+        let queues = |words: &[&str]| narrowed_with("disk_queues = 1", words);
+        assert_eq!(
+            queues(&["--backend=kvm"]).unwrap().topology.disk_queues,
+            Some(1)
+        );
+        let error = queues(&["--arms=vanilla"]).unwrap_err();
+        assert!(error.is::<Unusable>());
+        assert!(error.to_string().starts_with("topology.disk_queues"));
     }
 
     #[test]

@@ -319,8 +319,37 @@ fn arguments(setup: &Setup, number: u32, dir: &Path, disk: &Path) -> Vec<String>
             disk.display()
         );
         add(&["-blockdev", &blockdev]);
-        let device = format!("virtio-blk-pci,drive=disk,iothread=io0,num-queues={vcpus}");
+        let queues = setup.scenario.topology.disk_queues.unwrap_or(vcpus);
+        let device = format!("virtio-blk-pci,drive=disk,iothread=io0,num-queues={queues}");
         add(&["-device", &device]);
     }
     args
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::protocol::tests::setup;
+    use super::*;
+
+    #[test]
+    fn a_disk_has_a_queue_per_vcpu_or_as_many_as_the_scenario_says() {
+        let mut setup = setup();
+        let disk = |setup: &Setup, number: u32| -> Vec<String> {
+            let words = arguments(setup, number, Path::new("/d"), Path::new("/dev/nullb0"));
+            let disks = words
+                .into_iter()
+                .filter(|word| word.starts_with("virtio-blk"));
+            disks.collect()
+        };
+        let device = |queues: u32| {
+            [format!(
+                "virtio-blk-pci,drive=disk,iothread=io0,num-queues={queues}"
+            )]
+        };
+        assert_eq!(disk(&setup, 0), device(2));
+        setup.scenario.topology.disk_queues = Some(1);
+        assert_eq!(disk(&setup, 0), device(1));
+        // Only the one under test has a disk.
+        assert!(disk(&setup, 1).is_empty());
+    }
 }
