@@ -61,6 +61,15 @@ pub struct KvmArgs {
         allow_hyphen_values = true
     )]
     pub guest_append: String,
+    /// Added to the words that start the guests' QEMU.
+    #[arg(
+        long,
+        value_name = "WORDS",
+        default_value = "",
+        hide = true,
+        allow_hyphen_values = true
+    )]
+    pub guest_qemu: String,
     /// Release of Debian that QEMU and the loads come from.
     #[arg(long, value_name = "SUITE", default_value = userland::RELEASE, hide = true)]
     pub packages: String,

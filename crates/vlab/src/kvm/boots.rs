@@ -41,7 +41,8 @@ use crate::run::Interrupted;
 use crate::run::interrupt::Interrupt;
 
 /// Keys of an arm; a word that is none of them belongs to the option before it.
-const KEYS: [&str; 7] = [
+const KEYS: [&str; 8] = [
+    "guest-qemu",
     "qemu",
     "cpu",
     "vcpus",
@@ -65,7 +66,8 @@ pub struct BootsArgs {
     #[arg(long, value_name = "N", default_value_t = 20)]
     count: u32,
     /// What to compare: NAME or NAME:KEY=VALUE,... with the keys qemu (program that emulates
-    /// the host), accel, host-cpu, host-append (of the host), cpu, vcpus, append (of the guests).
+    /// the host), accel, host-cpu, host-append (of the host), cpu, vcpus, append, guest-qemu
+    /// (of the guests).
     #[arg(long = "arm", value_name = "ARM", default_value = "base")]
     arms: Vec<Arm>,
     /// Guests of a lab.
@@ -200,6 +202,7 @@ fn one(
     let of_arm = |key: &str, mine: &mut String| *mine = arm.get(key, mine).to_owned();
     of_arm("cpu", &mut kvm.guest_cpu);
     of_arm("append", &mut kvm.guest_append);
+    of_arm("guest-qemu", &mut kvm.guest_qemu);
     of_arm("host-cpu", &mut kvm.host_cpu);
     of_arm("accel", &mut kvm.host_accel);
     of_arm("host-append", &mut kvm.host_append);

@@ -193,6 +193,12 @@ fn boot(parts: &Parts, scenario: &Scenario, args: &KvmArgs) -> anyhow::Result<Ma
 fn setup(parts: &Parts, kept: &Kept, args: &KvmArgs, machine: &Machine) -> Setup {
     let path = |path: &Path| path.display().to_string();
     let nested = parts.host.is_some();
+    let mut qemu = if nested {
+        Userland::qemu_inside()
+    } else {
+        parts.qemu.clone()
+    };
+    qemu.extend(args.guest_qemu.split_whitespace().map(str::to_owned));
     Setup {
         scenario: kept.scenario.clone(),
         guests: parts.guests,
@@ -207,11 +213,7 @@ fn setup(parts: &Parts, kept: &Kept, args: &KvmArgs, machine: &Machine) -> Setup
         } else {
             path(&parts.guest.initramfs())
         },
-        qemu: if nested {
-            Userland::qemu_inside()
-        } else {
-            parts.qemu.clone()
-        },
+        qemu,
         scx_vcpu: if nested {
             "/bin/scx_vcpu".to_owned()
         } else {
