@@ -33,6 +33,16 @@ impl DiskUnder {
         })
     }
 
+    /// A disk that is read without a file system, by its device; `None`: there is none.
+    pub(super) fn raw(device: &Path) -> Option<Self> {
+        let block = Path::new("/sys/block").join(device.file_name()?);
+        let block = fs::canonicalize(block).ok()?;
+        Some(Self {
+            disk: describe(&block, "no file system".to_owned())?,
+            interrupts: interrupts_of(&block),
+        })
+    }
+
     /// Interrupts of the disk so far, per CPU.
     pub(super) fn completions(&self) -> io::Result<Vec<u64>> {
         Ok(count(
@@ -42,13 +52,13 @@ impl DiskUnder {
     }
 }
 
-/// A disk that is read without a file system, by its device; `None`: there is none.
-pub(super) fn raw(device: &Path) -> Option<Disk> {
-    let block = Path::new("/sys/block").join(device.file_name()?);
-    block
-        .exists()
-        .then(|| describe(&block, "no file system".to_owned()))
-        .flatten()
+/// Interrupts between two readings, per CPU; empty where there is no disk.
+pub(super) fn since(before: Option<Vec<u64>>, after: Option<Vec<u64>>) -> Vec<u64> {
+    let readings = before.unwrap_or_default().into_iter();
+    readings
+        .zip(after.unwrap_or_default())
+        .map(|(before, after)| after - before)
+        .collect()
 }
 
 /// What sysfs says of a disk.
@@ -143,6 +153,12 @@ mod tests {
     }
 
     #[test]
+    fn completions_of_a_window_are_what_came_between_two_readings() {
+        assert_eq!(since(Some(vec![5, 7]), Some(vec![6, 107])), [1, 100]);
+        assert!(since(None, None).is_empty());
+    }
+
+    #[test]
     fn queues_are_counted_where_the_kernel_lists_them() {
         let block = tempfile::tempdir().unwrap();
         for queue in ["mq/0", "mq/1", "queue"] {
@@ -152,7 +168,7 @@ mod tests {
         let disk = describe(block.path(), "ext4".to_owned()).unwrap();
         assert_eq!((disk.queues, disk.scheduler.as_str()), (2, "none"));
         assert_eq!(disk.file_system, "ext4");
-        assert_eq!(raw(Path::new("/dev/no-such-disk")), None);
+        assert!(DiskUnder::raw(Path::new("/dev/no-such-disk")).is_none());
     }
 
     #[test]

@@ -12,6 +12,8 @@ use experiment::result::Environment;
 use serde::Deserialize;
 use serde::Serialize;
 
+use super::disk::DiskUnder;
+
 /// What of it differs between a guest and the machine that started it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Inside {
@@ -30,7 +32,7 @@ pub(crate) fn inside(disk: &Path) -> Inside {
     Inside {
         kernel,
         preemption,
-        disk: super::disk::raw(disk),
+        disk: DiskUnder::raw(disk).map(|under| under.disk),
     }
 }
 

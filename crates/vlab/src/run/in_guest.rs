@@ -18,6 +18,8 @@ use units::Ns;
 use super::arm::Running;
 use super::arm::Setting;
 use super::arm::set_priorities;
+use super::disk;
+use super::disk::DiskUnder;
 use super::interrupt::Interrupt;
 use super::io_load::ComputeLoad;
 use super::io_load::DataFiles;
@@ -87,6 +89,7 @@ pub(crate) struct InGuest {
     scenario: Scenario,
     cpus: CpuSet,
     files: DataFiles,
+    disk: Option<DiskUnder>,
     interrupt: Interrupt,
     scratch: tempfile::TempDir,
     vmigrater: PathBuf,
@@ -104,6 +107,7 @@ impl InGuest {
         Ok(Self {
             cpus: freezer::online_cpus()?,
             files,
+            disk: disk.and_then(DiskUnder::raw),
             interrupt: Interrupt::catch().context("cannot catch signals")?,
             scratch: tempfile::tempdir().context("cannot make a temporary directory")?,
             vmigrater: VMIGRATER.into(),
@@ -155,10 +159,15 @@ impl InGuest {
         if let Some(recorder) = &recorder {
             recorder.start();
         }
+        let is_disk = step.load.is_some_and(|load| schedule::on_disk(&load.kind));
+        let disk = self.disk.as_ref().filter(|_| is_disk);
+        let before = disk.map(DiskUnder::completions).transpose()?;
         let from = now();
         io.window_opens(from)?;
         self.interrupt.sleep_until(from + scenario.measure.window)?;
         let window = Window { from, to: now() };
+        let after = disk.map(DiskUnder::completions).transpose()?;
+        let completions = disk::since(before, after);
         let recorder = recorder.map(Recorder::stop);
         edge()?;
         let daemon = running.window_closed(window.to)?;
@@ -186,7 +195,7 @@ impl InGuest {
             io,
             compute_per_s,
             host: Host::default(),
-            completions: Vec::new(),
+            completions,
             daemon,
             // The host looks after that: a guest cannot tell that it is dead.
             liveness: Vec::new(),

@@ -24,6 +24,7 @@ use units::Time;
 use super::arm::Running;
 use super::arm::Setting;
 use super::arm::set_priorities;
+use super::disk;
 use super::disk::DiskUnder;
 use super::interrupt::Interrupt;
 use super::io_load::ComputeLoad;
@@ -193,14 +194,7 @@ impl Bench<'_> {
         let compute_per_s =
             compute.map_or(Ok(Vec::new()), |load| load.finish(window, self.interrupt))?;
         steps.done("end loads");
-        let completions = match (before, after) {
-            (Some(before), Some(after)) => after
-                .iter()
-                .zip(&before)
-                .map(|(after, before)| after - before)
-                .collect(),
-            _ => Vec::new(),
-        };
+        let completions = disk::since(before, after);
         let (io_time, timeline) = match recorded {
             None => (None, None),
             Some(Ok(recorded)) => (Some(recorded.io_time), recorded.timeline),
