@@ -179,7 +179,10 @@ impl Guest {
 
     fn tell(&mut self, what: &ToGuest) -> anyhow::Result<()> {
         let agent = self.agent.as_mut().context("the guest is not up")?;
-        send(agent.get_mut(), what).with_context(|| format!("guest {}", self.number))
+        send(agent.get_mut(), what).map_err(|error| {
+            let words = self.last_words();
+            anyhow::anyhow!("guest {}: {error:#}{words}", self.number)
+        })
     }
 
     fn answer(&mut self, until: Instant) -> anyhow::Result<FromGuest> {
