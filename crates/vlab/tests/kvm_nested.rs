@@ -33,7 +33,7 @@ fn scenario(dir: &Path, vms: u32) -> std::path::PathBuf {
         r#"
         name = "nested"
         title = "Two real VMs share two pCPUs"
-        topology = {{ cpus = 2 }}
+        topology = {{ cpus = 2, disk_queues = 1 }}
         sharing = {{ vms_per_pcpu = [{vms}], slice = "11 ms" }}
         measure = {{ rounds = 1, warmup = "50 ms", window = "250 ms" }}
         load = [{{ name = "read", kind = "disk", pattern = "random-read", file_mib = 64 }}]
@@ -100,6 +100,16 @@ fn root_vm_nested_guests_get_their_slices_and_see_what_was_stolen() {
 
     let result = RunResult::load(&json).unwrap();
     let lab = result.lab.unwrap();
+    let environment = &result.environment;
+    assert_eq!(environment.kernel, lab.guest_kernel);
+    assert!(environment.kernel.starts_with("6.12."), "{environment:?}");
+    assert!(
+        environment.preemption.starts_with("PREEMPT"),
+        "{environment:?}"
+    );
+    assert_eq!(environment.dilation, Some(20.0));
+    let disk = environment.disk.as_ref().unwrap();
+    assert_eq!((disk.name.as_str(), disk.queues), ("vda", 1));
     assert_eq!((lab.host.as_str(), lab.phases.len()), ("nested", 3));
     assert_eq!(lab.policy, "fixed,eevdf");
     for phase in &lab.phases {

@@ -23,8 +23,8 @@ pub struct KvmArgs {
     /// Emulate the host even where this machine could be it.
     #[arg(long)]
     pub nested: bool,
-    /// `-cpu` of the emulated host. Page tables of four levels: with five, guests were lost
-    /// (docs/lab.md has the counts).
+    /// `-cpu` of the emulated host. Page tables of four levels; docs/lab.md counts what is lost
+    /// with four and with five.
     #[arg(
         long,
         value_name = "MODEL",
