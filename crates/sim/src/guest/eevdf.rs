@@ -7,16 +7,19 @@
 //! what decides about a task that lives on I/O:
 //!
 //! - Sleeping earns nothing. A task keeps the lag with which it fell asleep (at
-//!   most two slices or a tick of it), so one that needs a tenth of a CPU waits as
-//!   long as it runs behind a task that computes: not a little at each wake-up but
-//!   once, until the next tick after the other's deadline; then it preempts until
-//!   the lag it got by waiting is used up.
+//!   most the longest slice of its queue and a tick of it), so one that needs a
+//!   tenth of a CPU waits as long as it runs behind a task that computes: not a
+//!   little at each wake-up but once, until the next tick after the other's
+//!   deadline; then it preempts until the lag it got by waiting is used up.
 //! - Who falls asleep ahead of the average stays in the queue until it is no
 //!   longer (`DELAY_DEQUEUE`).
 //! - The current task is safe until its deadline, but only while it is eligible
 //!   (`RUN_TO_PARITY`); from a shorter slice it is not (`PREEMPT_SHORT`).
 //!
 //! Left out: groups; `PICK_BUDDY`.
+
+#[cfg(test)]
+mod tests;
 
 use policy::guest::wakeup::Lever;
 use units::Ns;
@@ -60,12 +63,11 @@ impl Guest {
     fn average(&self, cpu: usize, more: Option<TaskId>) -> (u64, i128) {
         let c = &self.cpus[cpu];
         let (mut sum, mut weight) = (0i128, 0i128);
-        let all = c.queue.iter().chain(&c.current).chain(&c.delayed);
-        for task in all.chain(&more) {
+        for task in self
+            .counted(cpu)
+            .chain(more.filter(|task| self.is_fair(*task)))
+        {
             let t = &self.tasks[task.index()];
-            if matches!(t.class, Class::Fifo) {
-                continue;
-            }
             let own = i128::from(t.weight());
             weight += own;
             sum += own * (i128::from(t.vruntime) - i128::from(c.min_vruntime));
@@ -84,9 +86,33 @@ impl Guest {
         self.tasks[task.index()].vruntime <= average + 1
     }
 
-    /// What a task's lag may be at most, either way.
-    fn limited(&self, task: TaskId, lag: i64) -> i64 {
-        let most = (self.own_slice(task) * 2).max(self.kernel.tick);
+    /// The fair tasks that count in a vCPU's queue, those that sleep there included.
+    fn counted(&self, cpu: usize) -> impl Iterator<Item = TaskId> {
+        let c = &self.cpus[cpu];
+        let all = c.queue.iter().chain(&c.current).chain(&c.delayed).copied();
+        all.filter(|task| self.is_fair(*task))
+    }
+
+    fn is_fair(&self, task: TaskId) -> bool {
+        matches!(self.tasks[task.index()].class, Class::Fair(_))
+    }
+
+    /// The deadline of a new task: half a slice away, so that it comes in gently
+    /// (`PLACE_DEADLINE_INITIAL`).
+    pub(super) fn place_new(&mut self, task: TaskId) {
+        if self.kernel.eevdf.is_some() {
+            let slice = self.virtual_time(task, self.own_slice(task));
+            self.tasks[task.index()].deadline += slice / 2;
+        }
+    }
+
+    /// What the lag of a task of this vCPU may be at most, either way: the longest
+    /// slice there and a tick (`update_entity_lag` of 6.18.44; before, two of its own
+    /// slices or a tick, which is half as much where a queue of three needs it).
+    fn limited(&self, cpu: usize, task: TaskId, lag: i64) -> i64 {
+        let slices = self.counted(cpu).map(|other| self.own_slice(other));
+        let longest = slices.fold(self.own_slice(task), Ns::max);
+        let most = longest + self.kernel.tick;
         let most = i64::try_from(self.virtual_time(task, most)).unwrap_or(i64::MAX);
         lag.clamp(-most, most)
     }
@@ -172,10 +198,34 @@ impl Guest {
             .filter(|other| **other != task)
             .all(|other| own < self.rank(*other, average));
         let wins = first && !own.1 && (!safe || own < self.rank(current, average));
-        if wins && shorter {
-            self.cpus[cpu].protected = 0;
+        if shorter {
+            // `cancel_protect_slice`, or `update_protect_slice`: it is safe for no
+            // longer than the shortest slice.
+            let most = self.tasks[current.index()].vruntime + self.shortest(cpu, current);
+            let c = &mut self.cpus[cpu];
+            c.protected = if wins { 0 } else { c.protected.min(most) };
         }
         wins
+    }
+
+    /// The shortest slice of a vCPU's queue, in the virtual time of `task`.
+    fn shortest(&self, cpu: usize, task: TaskId) -> u64 {
+        let slices = self.counted(cpu).map(|other| self.own_slice(other));
+        self.virtual_time(task, slices.fold(self.own_slice(task), Ns::min))
+    }
+
+    /// The current task is asked to make way: those who sleep in the queue and would
+    /// be next leave it first.
+    pub(super) fn release_before(&mut self, cpu: usize, current: TaskId) {
+        let (average, _) = self.average(cpu, None);
+        let c = &self.cpus[cpu];
+        let safe = self.tasks[current.index()].vruntime < c.protected;
+        if safe && self.is_eligible(current, average) {
+            return;
+        }
+        let best = c.queue.iter().chain(&c.current);
+        let best = best.map(|task| self.rank(*task, average)).min();
+        self.release_delayed(cpu, best.unwrap_or((true, true, u64::MAX)));
     }
 
     /// Does the current task, told to, make way for this one of the queue?
@@ -194,14 +244,11 @@ impl Guest {
     pub(super) fn protect(&mut self, cpu: usize, task: TaskId) {
         let (average, _) = self.average(cpu, None);
         self.release_delayed(cpu, self.rank(task, average));
-        let own = self.own_slice(task);
-        let c = &self.cpus[cpu];
-        let others = c.queue.iter().map(|other| self.own_slice(*other));
-        let shortest = others.min().unwrap_or(own).min(own);
+        let shortest = self.shortest(cpu, task);
+        let slice = self.virtual_time(task, self.own_slice(task));
         let t = &self.tasks[task.index()];
-        let slice = self.virtual_time(task, shortest);
-        let until = if shortest < own {
-            t.deadline.min(t.vruntime + slice)
+        let until = if shortest < slice {
+            t.deadline.min(t.vruntime + shortest)
         } else {
             t.deadline
         };
@@ -216,7 +263,7 @@ impl Guest {
             return;
         }
         let lag = average as i64 - self.tasks[task.index()].vruntime as i64;
-        self.tasks[task.index()].lag = self.limited(task, lag);
+        self.tasks[task.index()].lag = self.limited(cpu, task, lag);
         if !self.is_eligible(task, average) && state != TaskState::Exited {
             self.cpus[cpu].delayed.push(task);
         }
@@ -265,7 +312,7 @@ impl Guest {
         if queued || place.is_some() {
             let (average, _) = self.average(from, Some(task));
             let lag = average as i64 - self.tasks[task.index()].vruntime as i64;
-            self.tasks[task.index()].lag = self.limited(task, lag);
+            self.tasks[task.index()].lag = self.limited(from, task, lag);
         }
         if queued {
             self.put_at_lag(to, task);

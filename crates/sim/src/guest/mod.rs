@@ -196,6 +196,7 @@ impl Guest {
         });
         self.cpus[new.vcpu.index()].queue.push(id);
         self.loads[new.vcpu.index()] += 1;
+        self.place_new(id);
         id
     }
 

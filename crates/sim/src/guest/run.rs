@@ -201,6 +201,9 @@ impl Guest {
         let Some(current) = self.cpus[cpu].current else {
             return;
         };
+        if self.kernel.eevdf.is_some() {
+            self.release_before(cpu, current);
+        }
         let Some(next) = self.first_queued(cpu) else {
             return;
         };

@@ -107,19 +107,6 @@ pub(super) fn io_bytes(sim: &Sim) -> u64 {
     tasks.filter(|t| t.group == IO).map(|t| t.done.bytes).sum()
 }
 
-/// Rounds of all VMs' parallel programs since the window opened.
-pub(super) fn rounds(sim: &Sim) -> f64 {
-    let of = |guest: &sim::guest::Guest| {
-        let (mut sum, mut count) = (0, 0);
-        for task in guest.tasks().iter().filter(|t| t.group == PARALLEL) {
-            sum += task.done.operations;
-            count += 1;
-        }
-        sum as f64 / f64::max(f64::from(count), 1.0)
-    };
-    sim.guests().iter().map(of).sum()
-}
-
 pub(super) fn run(sim: &Sim, before: &Books, window: Ns) -> Run {
     let after = books(sim);
     let seconds = window.as_secs_f64();

@@ -284,7 +284,7 @@ pub(super) fn series(
     Ok(rates)
 }
 
-/// In each `step` of the window: rounds of all VMs' programs per second, and what the
+/// In each `step` of the window: I/O bytes per second of all VMs, and what the
 /// policy's counter of this name has grown by.
 pub(super) fn watched(
     mix: &Mix,
@@ -299,14 +299,15 @@ pub(super) fn watched(
     let now = |sim: &Sim| {
         let counters = sim.hypervisor().counters();
         let count = counters.iter().find(|(name, _)| *name == counter);
-        (did::rounds(sim), count.map_or(0, |(_, count)| *count))
+        (did::io_bytes(sim), count.map_or(0, |(_, count)| *count))
     };
     let mut last = now(&sim);
     let mut steps = Vec::new();
     for n in 1..=effort.window.as_ns() / step.as_ns() {
         sim.run_until(Time::ZERO + effort.warmup + step * n);
         let next = now(&sim);
-        steps.push(((next.0 - last.0) / step.as_secs_f64(), next.1 - last.1));
+        let bytes = (next.0 - last.0) as f64;
+        steps.push((bytes / step.as_secs_f64(), next.1 - last.1));
         last = next;
     }
     Ok(steps)
