@@ -66,4 +66,65 @@ static inline long long credit2_reset(long long credit, unsigned long long defau
 	return credit_add(0, default_ns);
 }
 
+/* Resets that leave nothing of a debt when they add to it, 1 if they add nothing; divided,
+ * since BPF has no loop for it. */
+static inline unsigned long long credit2_rounds(long long credit, unsigned long long default_ns)
+{
+	if (credit >= 0)
+		return 0;
+	if (!default_ns)
+		return 1;
+	if (default_ns > (unsigned long long)CREDIT_MAX)
+		default_ns = CREDIT_MAX;
+	return ((unsigned long long)-credit_clamp(credit) + default_ns - 1) / default_ns;
+}
+
+/* K12: so many resets until the one with most credit may run. */
+static inline unsigned long long credit2_resets_due(long long most, unsigned long long default_ns,
+						    unsigned int adds, unsigned int at_zero)
+{
+	unsigned long long rounds;
+
+	if (!credit2_reset_due(most, at_zero))
+		return 0;
+	rounds = credit2_rounds(most, default_ns);
+	if (!adds || !rounds)
+		return 1;
+	/* It comes to exactly nothing, and nothing is not enough. */
+	if (at_zero && !credit_add(most, rounds * default_ns))
+		rounds++;
+	return rounds;
+}
+
+/* K12: credit after so many resets. */
+static inline long long credit2_after(long long credit, unsigned long long resets,
+				      unsigned long long default_ns, unsigned int adds)
+{
+	unsigned long long rounds;
+
+	if (!resets)
+		return credit;
+	/* All but the last one add to a debt and leave the rest as it will be. */
+	if (adds) {
+		rounds = credit2_rounds(credit, default_ns);
+		if (rounds > resets - 1)
+			rounds = resets - 1;
+		credit = credit_add(credit, rounds * default_ns);
+	}
+	return credit2_reset(credit, default_ns, adds);
+}
+
+/*
+ * K9's order among those that wait: what a credit is worth there. All debtors are equal
+ * where resets replace: none of them runs before the next reset, and that one gives all
+ * the same. Equals take turns. Rejected: their debts. A vCPU that a late timer let run too
+ * long would wait for all others until the reset, and for each of them once more after it.
+ */
+static inline long long credit2_rank(long long credit, unsigned int adds, unsigned int at_zero)
+{
+	if (adds || !credit2_reset_due(credit, at_zero))
+		return credit;
+	return at_zero ? 0 : -1;
+}
+
 #endif /* POLICY_CREDIT2_H */

@@ -3,6 +3,7 @@
 //! through `policy::host`, and every credit compared after every step. Any kernel with
 //! BPF will do: nothing of sched_ext is called. Needs root.
 
+mod credit2;
 mod kernel;
 
 use std::mem::MaybeUninit;
@@ -11,7 +12,6 @@ use std::os::fd::AsFd;
 use policy::host::credit::Wake;
 use policy::host::credit::Weight;
 use policy::host::credit::credit1;
-use policy::host::credit::credit2;
 use policy::host::isacs;
 use policy::host::vslicer;
 use units::Ns;
@@ -320,39 +320,4 @@ fn root_credit1_in_bpf_gives_the_credits_of_policy_host() {
     assert!(hand_outs > 500, "{hand_outs}");
     // Nothing left is a right to BOOST under some of these and none under others.
     assert!(at_zero.iter().all(|count| *count > 0), "{at_zero:?}");
-}
-
-#[test]
-fn root_credit2_in_bpf_gives_the_credits_of_policy_host() {
-    for (seed, reset) in [credit2::Reset::Replace, credit2::Reset::AddToDebt]
-        .into_iter()
-        .enumerate()
-    {
-        let settings = credit2::Settings {
-            reset,
-            ..credit2::Settings::default()
-        };
-        let mut storage = MaybeUninit::uninit();
-        let kernel = Kernel::load(&Rules::Credit2(settings.clone()), &mut storage);
-        kernel.add(|_| 0);
-        let mut table: Vec<credit2::Vcpu> = WEIGHTS
-            .iter()
-            .map(|weight| credit2::Vcpu::new(Weight::new(*weight), &settings))
-            .collect();
-        let members: Vec<usize> = (0..VCPUS).collect();
-        let mut random = Random(seed as u64);
-        for step in 0..STEPS {
-            if random.below(4) == 0 {
-                credit2::reset(&mut table, &members, &settings);
-                for vcpu in 0..VCPUS {
-                    kernel.one(Kind::Reset, vcpu, 0);
-                }
-            } else {
-                let (vcpu, ran) = (random.below(5) as usize, random.ran(settings.slice));
-                table[vcpu].on_charge(ran, &settings);
-                kernel.one(Kind::Charge, vcpu, ran.0);
-            }
-            kernel.has_credits(table.iter().map(|vcpu| vcpu.credit), step);
-        }
-    }
 }

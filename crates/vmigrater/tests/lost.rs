@@ -7,6 +7,7 @@
 mod common;
 
 use std::fs;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -21,10 +22,19 @@ use common::program::one_request_after_another;
 use common::program::state;
 use common::until;
 use freezer::Freezer;
+use freezer::Plan;
+use freezer::plan::MIN_OFF;
+use guest::report::Mode;
 use io_uring::IoUring;
 use io_uring::opcode;
 use io_uring::types::Timespec;
+use libbpf_rs::MapHandle;
+use libbpf_rs::query::MapInfoIter;
+use rustix::mm::MapFlags;
+use rustix::mm::ProtFlags;
+use rustix::process::Pid;
 use rustix::process::Signal;
+use units::CpuSet;
 use units::Ns;
 
 const CPUS: u32 = 2;
@@ -177,4 +187,117 @@ fn root_what_a_full_ring_lost_is_counted_and_found_again() {
     drop(compute);
     assert_eq!((state(parent), state(tid)), (before, wide));
     assert!(!home.path("journal").exists(), "the journal stays");
+}
+
+/// Bytes of each ring, and of a page.
+const RING: usize = 4096;
+
+/// The control thread's ring, made to look full: as if its reader had got no further
+/// than a whole ring ago. Nobody may read it meanwhile. As before on drop.
+struct Full {
+    consumer: *mut u64,
+    was: u64,
+}
+
+impl Full {
+    /// Stops its reader first.
+    fn of(daemon: &Daemon) -> Self {
+        let mut full = None;
+        until("everything on the ring has been read", || {
+            daemon.kill(daemon.daemon_pid(), Signal::STOP);
+            until("it stands still", || stands_still(daemon.daemon_pid()));
+            full = Self::if_empty();
+            if full.is_none() {
+                daemon.kill(daemon.daemon_pid(), Signal::CONT);
+            }
+            full.is_some()
+        });
+        full.unwrap()
+    }
+
+    fn if_empty() -> Option<Self> {
+        // The newest of that name is the daemon's last one.
+        let rings = MapInfoIter::default().filter(|map| map.name == "vmg_bells");
+        let ring = MapHandle::from_map_id(rings.map(|map| map.id).max().unwrap()).unwrap();
+        let page = |at: u64, access| {
+            // SAFETY: a new mapping, which touches nothing that exists.
+            let page = unsafe {
+                rustix::mm::mmap(
+                    std::ptr::null_mut(),
+                    RING,
+                    access,
+                    MapFlags::SHARED,
+                    ring.as_fd(),
+                    at,
+                )
+            };
+            page.unwrap().cast::<u64>()
+        };
+        let consumer = page(0, ProtFlags::READ | ProtFlags::WRITE);
+        let producer = page(RING as u64, ProtFlags::READ);
+        // SAFETY: both pages are mapped and begin with these positions; the other side
+        // writes its own only.
+        let (was, written) = unsafe { (consumer.read_volatile(), producer.read_volatile()) };
+        if was != written {
+            return None;
+        }
+        // SAFETY: as above; this side is ours while the reader stands still.
+        unsafe { consumer.write_volatile(written.wrapping_sub(RING as u64)) };
+        Some(Self { consumer, was })
+    }
+}
+
+/// Do all threads of a process stand still for a signal?
+fn stands_still(pid: Pid) -> bool {
+    let tasks = fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())).unwrap();
+    tasks.flatten().all(|task| {
+        let stat = fs::read_to_string(task.path().join("stat")).unwrap();
+        stat.rsplit(") ").next().unwrap().starts_with('T')
+    })
+}
+
+impl Drop for Full {
+    fn drop(&mut self) {
+        // SAFETY: mapped until the end of the process.
+        unsafe { self.consumer.write_volatile(self.was) };
+    }
+}
+
+/// Nothing wakes the daemon but a word on this ring that is rung once.
+#[test]
+fn root_a_word_to_the_control_thread_that_was_lost_is_said_again() {
+    let home = Home::new();
+    let compute = Compute::start();
+    let shared = Plan::shared(2, SLICE, &CpuSet::first(CPUS)).unwrap();
+    // Gaps that are too short to be any.
+    let calm = Plan::fixed(SLICE, MIN_OFF, 0, &CpuSet::first(CPUS)).unwrap();
+    let mut freezer = freeze(SLICE, CPUS);
+    let config = "quiet_after = \"1s\"\n[slice]\nmin_gap = \"2ms\"\n";
+    let mut daemon = Daemon::start_under(&freezer, &home, config);
+    let mode = || home.report().unwrap().mode;
+    let lost = || home.report().unwrap().lost_events;
+    until("it is awake", || mode() != Mode::Asleep);
+
+    freezer.replan(&calm).unwrap();
+    until("it is asleep", || mode() == Mode::Asleep);
+    let before = lost();
+
+    // What tells it to get up does not fit.
+    let full = Full::of(&daemon);
+    freezer.replan(&shared).unwrap();
+    let from = gaps(&freezer);
+    until("more gaps than wake it", || {
+        gaps(&freezer)
+            .iter()
+            .zip(&from)
+            .all(|(now, from)| now - from > 50)
+    });
+    drop(full);
+    daemon.kill(daemon.daemon_pid(), Signal::CONT);
+    until("it is awake again", || mode() != Mode::Asleep);
+    assert!(lost() > before, "the word was not lost");
+
+    assert_eq!(daemon.stop().code(), Some(0));
+    freezer.stop();
+    drop(compute);
 }

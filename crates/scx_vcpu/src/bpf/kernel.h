@@ -11,6 +11,7 @@
 #include "shared.h"
 
 /* include/uapi/asm-generic/errno-base.h */
+#define ENOMEM 12
 #define EBUSY 16
 #define EINVAL 22
 

@@ -233,9 +233,12 @@ void BPF_PROG(vcpu_running, struct task_struct *p)
 	v->nr_turns++;
 	v->queued = 0;
 	v->due_ns = 0;
+	adopt(v, cpu);
+	/* What it had when it came into the queue may have been before a reset. */
+	if (settings.policy == SV_CREDIT2 && !v->rest_ns)
+		slice_ns = credit2_turn_ns(v);
 	if (v->cap_permille)
 		slice_ns = within_cap(v, slice_ns);
-	adopt(v, cpu);
 	pcpu = pcpu_of(cpu);
 	if (!pcpu)
 		return;

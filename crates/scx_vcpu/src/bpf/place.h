@@ -36,6 +36,8 @@ static __always_inline void park(struct task_struct *p, struct sv_vcpu *v, s32 c
 		return enqueue_stranger(p, cpu, enq_flags);
 	if (has_credit1())
 		credit1_sleep(v);
+	else if (settings.policy == SV_CREDIT2)
+		credit2_move(v, pcpu, cpu);
 	v->cpu = cpu;
 	v->parked = 1;
 	v->rest_ns = 0;

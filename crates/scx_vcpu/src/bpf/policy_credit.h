@@ -16,12 +16,17 @@
 #pragma once
 
 #include "period.h"
+#include "rule_credit2.h"
 #include "turn.h"
 
 /* A thread of SCHED_EXT that is no vCPU, or that found no entry: soon, shortly. */
 static __always_inline void enqueue_stranger(struct task_struct *p, s32 cpu, u64 enq_flags)
 {
-	scx_bpf_dsq_insert_vtime___k(p, queue_of(cpu, QUEUE_FIRST), MIN_REST_NS * 10, 0, enq_flags);
+	struct sv_pcpu *pcpu = pcpu_of(cpu);
+	u64 place = settings.policy == SV_CREDIT2 && pcpu ? credit2_first(pcpu) : 0;
+
+	scx_bpf_dsq_insert_vtime___k(p, queue_of(cpu, QUEUE_FIRST), MIN_REST_NS * 10, place,
+				     enq_flags);
 }
 
 /* What is left of the turn of `p`, which is being taken off its pCPU. */

@@ -4,9 +4,8 @@
  * nothing here is of sched_ext. The test in src/replay.rs runs it with
  * BPF_PROG_TEST_RUN and compares every credit with policy::host after each step.
  *
- * Credit1, ISACS and vSlicer: the very code of main.bpf.c (rule_*.h). Credit2: the
- * formulas of credit2.h in the order of policy::host; what main.bpf.c does in addition
- * (taking part in resets when a vCPU is next looked at) needs queues of sched_ext.
+ * It is the very code of main.bpf.c (rule_*.h). Credit2's queue is the test's, ordered by
+ * the places that this side names.
  */
 #include "kernel.h"
 
@@ -15,10 +14,31 @@
 #include "knobs.h"
 #include "replay.h"
 #include "rule_credit1.h"
+#include "rule_credit2.h"
 #include "rule_isacs.h"
 #include "rule_vslicer.h"
 
 char LICENSE[] SEC("license") = "GPL";
+
+/* pCPUs of the stub below. */
+#define STUB_CPUS 8
+
+/* How often it has no memory for each, and what it says then. */
+u32 stub_refusals;
+s32 stub_says;
+/* How often it was called for each. */
+u32 stub_calls[STUB_CPUS];
+
+/* In place of make_timers(): a kernel that may not wait for memory has none for a while. */
+SEC("syscall")
+int stub_timers(struct sv_timers *ctx)
+{
+	u32 cpu = ctx->cpu;
+
+	if (cpu >= STUB_CPUS)
+		return -EINVAL;
+	return stub_calls[cpu]++ < stub_refusals ? -ENOMEM : stub_says;
+}
 
 /* Makes an entry of the table a vCPU of pCPU 0. */
 static __always_inline int add(struct sv_vcpu *v, struct sv_step *step)
@@ -32,6 +52,20 @@ static __always_inline int add(struct sv_vcpu *v, struct sv_step *step)
 		credit1_join(v);
 	if (nr_slots < step->vcpu + 1)
 		nr_slots = step->vcpu + 1;
+	return 0;
+}
+
+/* Who is next of the two that `step` names, on the pCPU of `v`. */
+static __always_inline int credit2_next(struct sv_vcpu *v, struct sv_step *step)
+{
+	struct sv_vcpu *next = entry_of(step->a), *self = entry_of(step->b);
+	struct sv_pcpu *pcpu = pcpu_of(v->cpu);
+
+	if (!pcpu)
+		return -1;
+	step->slot = credit2_yields(self, next, pcpu) ? step->a : step->b;
+	v = entry_of(step->slot);
+	step->length_ns = v ? credit2_turn_ns(v) : 0;
 	return 0;
 }
 
@@ -67,8 +101,7 @@ int replay(struct sv_step *step)
 		else if (settings.policy == SV_CREDIT1)
 			credit1_charge(v, step->a);
 		else
-			v->credit = credit_burn(
-				v->credit, credit2_cost(step->a, v->weight, settings.reference));
+			credit2_charge(v, step->a);
 		return 0;
 	case SV_STEP_PICK:
 		if (settings.policy == SV_ISACS) {
@@ -79,6 +112,8 @@ int replay(struct sv_step *step)
 			credit1_hand_out(pcpu, step->a);
 			credit1_take(v);
 			step->slot = credit1_class(v);
+		} else if (settings.policy == SV_CREDIT2) {
+			return credit2_next(v, step);
 		} else {
 			step->slot = vslicer_pick(0, 0);
 			step->length_ns = pcpu->turn_ns;
@@ -96,12 +131,33 @@ int replay(struct sv_step *step)
 			step->slot = isacs_comes_before(v, running, pcpu, 0);
 			return 0;
 		}
+		if (settings.policy == SV_CREDIT2) {
+			struct sv_vcpu *running = entry_of(step->b + 1);
+
+			if (!running)
+				return -1;
+			step->slot = credit2_wakes_first(v, running, step->a);
+			return 0;
+		}
 		v->io_pending = step->b;
 		credit1_wake(v);
 		return 0;
-	case SV_STEP_RESET:
-		v->credit =
-			credit2_reset(v->credit, settings.default_credit_ns, settings.reset_adds);
+	case SV_STEP_WAIT:
+	case SV_STEP_MOVE:
+		pcpu = pcpu_of(step->b);
+		if (!pcpu)
+			return -1;
+		credit2_move(v, pcpu, step->b);
+		if (step->what == SV_STEP_MOVE)
+			return 0;
+		credit2_take(v, pcpu);
+		step->length_ns = credit2_place(v, pcpu);
+		return 0;
+	case SV_STEP_STRANGER:
+		pcpu = pcpu_of(step->b);
+		if (!pcpu)
+			return -1;
+		step->length_ns = credit2_first(pcpu);
 		return 0;
 	}
 	return -1;

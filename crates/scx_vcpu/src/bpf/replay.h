@@ -14,15 +14,22 @@ enum sv_step_kind {
 	/* It ran for `a`. */
 	SV_STEP_CHARGE = 3,
 	/* Who is next at `a`: says `slot`, position plus one, and `length_ns`. Credit1: what
-	 * was burned is handed out at `a`, and this one takes its part; `slot` is its class. */
+	 * was burned is handed out at `a`, and this one takes its part; `slot` is its class.
+	 * Credit2, on the pCPU of `vcpu`: entry `a` - 1 waits first, entry `b` - 1 ran and can
+	 * run on; 0: nobody. */
 	SV_STEP_PICK = 4,
 	/* Its weight is `weight` from now on. */
 	SV_STEP_WEIGHT = 5,
-	/* Credit2: new credit. */
-	SV_STEP_RESET = 6,
-	/* It wakes. Credit1: by a device if `b`. ISACS: beside entry `b`, which runs; `slot`
-	 * says whether it comes before. */
-	SV_STEP_WAKE = 7,
+	/* It wakes. Credit1: by a device if `b`. ISACS, Credit2: beside entry `b`, which runs
+	 * (Credit2: for `a` since its charge); `slot` says whether it comes before. */
+	SV_STEP_WAKE = 6,
+	/* Credit2: it comes into the queue of pCPU `b`; `length_ns` is its place there. */
+	SV_STEP_WAIT = 7,
+	/* Credit2: pCPU `b` takes it from where it waits. */
+	SV_STEP_MOVE = 8,
+	/* Credit2: a thread without credit comes into the queue of pCPU `b`; `length_ns` is
+	 * its place. */
+	SV_STEP_STRANGER = 9,
 };
 
 struct sv_step {

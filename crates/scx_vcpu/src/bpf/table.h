@@ -11,6 +11,9 @@
 
 #define MAX_VCPUS 4096
 
+/* A turn, or the rest of one, below this is spent in the switch itself. */
+#define MIN_REST_NS 100000ULL
+
 /*
  * A function that the verifier walks once, for any arguments, instead of at each call
  * on each path that leads there: what loops over queues or over the table is one.

@@ -20,9 +20,6 @@
 #include "settings.h"
 #include "table.h"
 
-/* A rest below this is spent in the switch itself. */
-#define MIN_REST_NS 100000ULL
-
 /* From the end of a turn to that of the kernel's slice: longer than a pCPU is stalled. */
 #define NET_NS 100000000ULL
 

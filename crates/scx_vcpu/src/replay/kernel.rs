@@ -20,6 +20,7 @@ pub(super) use skel::types::sv_pcpu;
 pub(super) use skel::types::sv_step;
 
 pub(super) const VCPUS: usize = 5;
+pub(super) const CPUS: usize = 2;
 pub(super) const WEIGHTS: [u32; VCPUS] = [256, 512, 100, 1, 65_535];
 
 /// The fields of `enum sv_step_kind`.
@@ -31,8 +32,10 @@ pub(super) enum Kind {
     Charge,
     Pick,
     Weight,
-    Reset,
     Wake,
+    Wait,
+    Move,
+    Stranger,
 }
 
 /// The kernel's side.
@@ -45,6 +48,7 @@ impl<'a> Kernel<'a> {
         let theirs = &mut open.maps.rodata_data.as_deref_mut().unwrap().settings;
         // SAFETY: both are made from the same `struct sv_settings`, plain integers.
         *theirs = unsafe { std::mem::transmute_copy(&ours) };
+        open.maps.pcpus.set_max_entries(CPUS as u32).unwrap();
         Self(open.load().unwrap())
     }
 

@@ -23,9 +23,10 @@ waits() {
 }
 waits alone
 for policy in fixed credit2; do
-	start $policy
+	start $policy --trace /tmp/trace
 	waits $policy
 	finish $policy
+	echo "$policy-trace $(xxd -p /tmp/trace | tr -d '\n')"
 done
 
 # The scheduler hears of a change when its VM has gone already.

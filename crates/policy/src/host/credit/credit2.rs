@@ -144,33 +144,33 @@ pub fn pick(
     runnable: &[usize],
     settings: &Settings,
 ) -> Option<Pick> {
-    let vcpu = richest(table, runnable)?;
-    let due =
-        ffi::policy_credit2_reset_due(table[vcpu].credit.0, u32::from(settings.reset_at_zero)) != 0;
-    if !due {
+    let vcpu = richest(table, runnable, settings)?;
+    let resets = ffi::policy_credit2_resets_due(
+        table[vcpu].credit.0,
+        settings.default_credit.as_ns(),
+        u32::from(settings.reset == Reset::AddToDebt),
+        u32::from(settings.reset_at_zero),
+    );
+    if resets == 0 {
         return Some(Pick { vcpu, reset: false });
     }
-    // A debt above the default needs several rounds under AddToDebt.
-    for _ in 0..MAX_RESETS {
-        reset(table, members, settings);
-        if richest(table, runnable).is_some_and(|v| table[v].credit > Credit::ZERO) {
-            break;
-        }
-    }
-    let vcpu = richest(table, runnable)?;
+    // A debt above the default needs several under AddToDebt. Whoever came first by rank
+    // does so by credit now.
+    give(table, members, resets, settings);
     Some(Pick { vcpu, reset: true })
 }
 
-/// A debt is at most one slice at the lowest weight: a few resets. The bound is
-/// for tables that nothing sane has written.
-const MAX_RESETS: u32 = 64;
-
 /// Gives every member its new credit (K12).
 pub fn reset(table: &mut [Vcpu], members: &[usize], settings: &Settings) {
+    give(table, members, 1, settings);
+}
+
+fn give(table: &mut [Vcpu], members: &[usize], resets: u64, settings: &Settings) {
     for &position in members {
         if let Some(vcpu) = table.get_mut(position) {
-            vcpu.credit = Credit(ffi::policy_credit2_reset(
+            vcpu.credit = Credit(ffi::policy_credit2_after(
                 vcpu.credit.0,
+                resets,
                 settings.default_credit.as_ns(),
                 u32::from(settings.reset == Reset::AddToDebt),
             ));
@@ -178,19 +178,21 @@ pub fn reset(table: &mut [Vcpu], members: &[usize], settings: &Settings) {
     }
 }
 
-/// The first of those with the most credit.
-fn richest(table: &[Vcpu], runnable: &[usize]) -> Option<usize> {
+/// The first of those with the most credit; all debtors are equal where the next reset makes
+/// them so.
+fn richest(table: &[Vcpu], runnable: &[usize], settings: &Settings) -> Option<usize> {
+    let rank = |v: usize| {
+        ffi::policy_credit2_rank(
+            table[v].credit.0,
+            u32::from(settings.reset == Reset::AddToDebt),
+            u32::from(settings.reset_at_zero),
+        )
+    };
     runnable
         .iter()
         .copied()
         .filter(|&v| v < table.len())
-        .reduce(|best, v| {
-            if table[v].credit > table[best].credit {
-                v
-            } else {
-                best
-            }
-        })
+        .reduce(|best, v| if rank(v) > rank(best) { v } else { best })
 }
 
 /// K14: the load of a run queue is its vCPUs' execution time; I/O is ignored.

@@ -36,8 +36,24 @@ unsafe extern "C" {
     pub(crate) safe fn policy_credit2_cost(ran_ns: u64, weight: u32, reference: u32) -> u64;
     pub(crate) safe fn policy_credit2_lasts(credit: i64, weight: u32, reference: u32) -> u64;
     pub(crate) safe fn policy_credit2_preempts(waking: i64, running: i64) -> u32;
+    // Only other functions of the header use these two, and the tests.
+    #[cfg(test)]
     pub(crate) safe fn policy_credit2_reset_due(next: i64, at_zero: u32) -> u32;
+    #[cfg(test)]
     pub(crate) safe fn policy_credit2_reset(credit: i64, default_ns: u64, adds: u32) -> i64;
+    pub(crate) safe fn policy_credit2_resets_due(
+        most: i64,
+        default_ns: u64,
+        adds: u32,
+        at_zero: u32,
+    ) -> u64;
+    pub(crate) safe fn policy_credit2_after(
+        credit: i64,
+        resets: u64,
+        default_ns: u64,
+        adds: u32,
+    ) -> i64;
+    pub(crate) safe fn policy_credit2_rank(credit: i64, adds: u32, at_zero: u32) -> i64;
     pub(crate) safe fn policy_isacs_ema(interval_ns: u64, ema_ns: u64, first: u32) -> u64;
     pub(crate) safe fn policy_isacs_interval_counts(interval_ns: u64, cutoff_ns: u64) -> u32;
     pub(crate) safe fn policy_isacs_strength(events: u64, ema_ns: u64, limit_ns: u64) -> u64;

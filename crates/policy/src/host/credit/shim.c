@@ -103,6 +103,23 @@ long long policy_credit2_reset(long long credit, unsigned long long default_ns, 
 	return credit2_reset(credit, default_ns, adds);
 }
 
+unsigned long long policy_credit2_resets_due(long long most, unsigned long long default_ns,
+					     unsigned int adds, unsigned int at_zero)
+{
+	return credit2_resets_due(most, default_ns, adds, at_zero);
+}
+
+long long policy_credit2_after(long long credit, unsigned long long resets,
+			       unsigned long long default_ns, unsigned int adds)
+{
+	return credit2_after(credit, resets, default_ns, adds);
+}
+
+long long policy_credit2_rank(long long credit, unsigned int adds, unsigned int at_zero)
+{
+	return credit2_rank(credit, adds, at_zero);
+}
+
 unsigned long long policy_isacs_ema(unsigned long long interval_ns, unsigned long long ema_ns,
 				    unsigned int first)
 {

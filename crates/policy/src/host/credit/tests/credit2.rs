@@ -134,7 +134,103 @@ fn balancing_evens_out_execution_time() {
     assert_eq!(balance(&[queue(&[(0, 30)])]), None);
 }
 
+/// A queue that is served: turns of whoever is next, each by the time that it lasted. What
+/// others had from when a vCPU began to wait until it ran, the longest of each.
+struct Queue {
+    settings: Settings,
+    table: Vec<Vcpu>,
+    /// In order of arrival, and what had been served by then.
+    waits: Vec<(usize, Ns)>,
+    served: Ns,
+    longest: Vec<Ns>,
+}
+
+impl Queue {
+    fn new(weights: &[u32], settings: &Settings) -> Self {
+        let weights = weights.iter().map(|weight| Weight::new(*weight));
+        let table: Vec<Vcpu> = weights.map(|weight| Vcpu::new(weight, settings)).collect();
+        Self {
+            settings: settings.clone(),
+            waits: (0..table.len()).map(|vcpu| (vcpu, Ns::ZERO)).collect(),
+            served: Ns::ZERO,
+            longest: vec![Ns::ZERO; table.len()],
+            table,
+        }
+    }
+
+    /// The next one runs for so long; who it was.
+    fn turn(&mut self, ran: Ns) -> usize {
+        let members: Vec<usize> = (0..self.table.len()).collect();
+        let runnable: Vec<usize> = self.waits.iter().map(|(vcpu, _)| *vcpu).collect();
+        let vcpu = pick(&mut self.table, &members, &runnable, &self.settings).unwrap();
+        let vcpu = vcpu.vcpu;
+        let at = runnable.iter().position(|one| *one == vcpu).unwrap();
+        let waited = self.served - self.waits.remove(at).1;
+        self.longest[vcpu] = self.longest[vcpu].max(waited);
+        self.table[vcpu].on_charge(ran, &self.settings);
+        self.served += ran;
+        self.waits.push((vcpu, self.served));
+        vcpu
+    }
+
+    /// What the others may have before it if no turn is longer than `longest`: their credit
+    /// until they have none, and the turn in which they find that.
+    fn bound(&self, vcpu: usize, longest: Ns) -> Ns {
+        let others = self.table.iter().enumerate().filter(|(at, _)| *at != vcpu);
+        let most = |other: &Vcpu| {
+            let default = Credit::of(self.settings.default_credit);
+            lasts(default, other.weight, self.settings.reference) + longest
+        };
+        others.fold(Ns::ZERO, |sum, (_, other)| sum + most(other))
+    }
+}
+
+/// Two vCPUs whose turns are all as long as what a busy host leaves them of a second: each
+/// has one of two, however much longer one's turns are than the other's.
+#[test]
+fn turns_that_are_too_long_are_still_taken_in_turn() {
+    let mut queue = Queue::new(&[256, 256], &Settings::default());
+    let turns = [50, 49, 51, 45, 300, 50, 50, 10];
+    let order = turns.map(|ran| queue.turn(Ns::from_ms(ran)));
+    assert_eq!(order, [0, 1, 0, 1, 0, 1, 0, 1]);
+    assert_eq!(queue.longest, [50, 300].map(Ns::from_ms));
+}
+
+/// One turn of 10 ms leaves exactly nothing, and that is enough for another one (K12): the
+/// other waits for two, which is the bound.
+#[test]
+fn the_bound_on_waiting_is_reached() {
+    let mut queue = Queue::new(&[256, 256], &Settings::default());
+    let order = [30, 10, 10, 10].map(|ran| queue.turn(Ns::from_ms(ran)));
+    assert_eq!(order, [0, 1, 1, 0]);
+    assert_eq!(queue.longest[0], Ns::from_ms(20));
+    assert_eq!(queue.bound(0, Ns::from_ms(10)), Ns::from_ms(20));
+}
+
 proptest! {
+    /// However long turns are and however often they are cut: one that can run runs when the
+    /// others have used up what a reset gives and a turn each.
+    #[test]
+    fn nobody_waits_longer_than_credit_lasts(
+        weights in proptest::collection::vec(1u32..2000, 2..6),
+        turns in proptest::collection::vec(0u64..40_000, 1..400),
+        default_ms in 1u64..40, reset_at_zero in any::<bool>(),
+    ) {
+        let settings = Settings {
+            default_credit: Ns::from_ms(default_ms),
+            reset_at_zero,
+            ..Settings::default()
+        };
+        let mut queue = Queue::new(&weights, &settings);
+        for ran in turns {
+            queue.turn(Ns::from_us(ran));
+        }
+        for vcpu in 0..weights.len() {
+            let bound = queue.bound(vcpu, Ns::from_us(40_000));
+            prop_assert!(queue.longest[vcpu] <= bound, "{} {}", queue.longest[vcpu], bound);
+        }
+    }
+
     /// The one that is picked has the most credit, and never less than nothing.
     #[test]
     fn the_richest_runs(

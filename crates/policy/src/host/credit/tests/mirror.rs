@@ -193,6 +193,46 @@ proptest! {
         prop_assert_eq!(ffi::policy_credit2_reset(credit, default, flag), add(kept, default));
     }
 
+    /// Several resets at once are as many one by one, and what is due is what it takes.
+    #[test]
+    fn credit2_resets_agree(
+        credit in -400_000_000..40_000_000i64, default in 1_000_000..40_000_000u64,
+        resets in 0u64..500, adds in flag(), at_zero in flag(),
+    ) {
+        let step = |credit| ffi::policy_credit2_reset(credit, default, adds);
+        let one_by_one = (0..resets).fold(credit, |credit, _| step(credit));
+        prop_assert_eq!(ffi::policy_credit2_after(credit, resets, default, adds), one_by_one);
+
+        let due = |credit| ffi::policy_credit2_reset_due(credit, at_zero) == 1;
+        let (mut needed, mut then) = (0, credit);
+        while due(then) {
+            then = step(then);
+            needed += 1;
+        }
+        prop_assert_eq!(
+            ffi::policy_credit2_resets_due(credit, default, adds, at_zero), needed);
+
+        let rank = ffi::policy_credit2_rank(credit, adds, at_zero);
+        let forgiven = adds == 0 && due(credit);
+        prop_assert_eq!(rank, if forgiven { i64::from(at_zero) - 1 } else { credit });
+    }
+
+    /// Whatever they are given, they answer; and a default of nothing is no endless debt.
+    #[test]
+    fn credit2_resets_take_anything(
+        credit in credit(), default in time(), resets in time(), adds in flag(),
+        at_zero in flag(),
+    ) {
+        let after = ffi::policy_credit2_after(credit, resets, default, adds);
+        prop_assert!(resets == 0 || after == clamp(after.into()));
+        let due = ffi::policy_credit2_resets_due(credit, default, adds, at_zero);
+        prop_assert_eq!(due > 0, ffi::policy_credit2_reset_due(credit, at_zero) == 1);
+        if default > 0 && due > 0 {
+            let then = ffi::policy_credit2_after(credit, due, default, adds);
+            prop_assert_eq!(ffi::policy_credit2_reset_due(then, at_zero), 0);
+        }
+    }
+
     #[test]
     fn isacs_agrees(
         interval in time(), ema in time(), cutoff in time(), limit in time(),
