@@ -61,11 +61,12 @@ pub struct KvmArgs {
         allow_hyphen_values = true
     )]
     pub guest_append: String,
-    /// Added to the words that start the guests' QEMU.
+    /// Added to the words that start the guests' QEMU. Their memory is theirs before they
+    /// run: no host has to find any while something is measured.
     #[arg(
         long,
         value_name = "WORDS",
-        default_value = "",
+        default_value = "-mem-prealloc",
         hide = true,
         allow_hyphen_values = true
     )]
