@@ -3,6 +3,7 @@
 //! scenarios (`sim.platform`, `"$ssd.latency_us"`): a file and an experiment mean the
 //! same machine and the same numbers.
 
+use sim::guest::DaemonCosts;
 use sim::machine::Costs;
 use sim::machine::Smt;
 use units::Ns;
@@ -28,6 +29,16 @@ pub fn scenario_parameters() -> anyhow::Result<experiment::scenario::Parameters>
     }
     Ok(all)
 }
+
+/// What the daemon's own work costs on the papers' machines, with Linux 4.4 to 5.3.
+pub(crate) const DAEMON: DaemonCosts = DaemonCosts {
+    bell: Ns::from_us(50),
+    timer: Ns::from_us(30),
+    react: Ns::from_us(50),
+    think: Ns::from_us(20),
+    beat: Ns::from_us(5),
+    hold: Ns::from_us(50),
+};
 
 /// What is particular to a paper's machine.
 #[derive(Clone, Copy, Debug)]

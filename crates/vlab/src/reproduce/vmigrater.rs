@@ -6,7 +6,6 @@
 //! an application (`profiles.toml`). vCPU n of each VM is on pCPU n.
 
 use sim::device::SsdSettings;
-use sim::guest::DaemonCosts;
 use sim::guest::KernelSettings;
 use sim::guest::MigraterSettings;
 use sim::hypervisor::CfsSettings;
@@ -29,6 +28,7 @@ use super::mix::run;
 use super::mix::session;
 use super::outcome::Outcome;
 use super::parameters::Parameters;
+use super::platforms::DAEMON;
 use super::tuning::Tuning;
 use crate::sim::profile;
 use crate::sim::profile::Profile;
@@ -112,14 +112,7 @@ pub(super) fn daemon(
     settings.placement.soon_active = p.get("vmigrater.soon_active")? != 0.0;
     Ok(match arm {
         "vMigrater" => Daemon::Vmigrater(Box::new(MigraterSettings {
-            costs: DaemonCosts {
-                bell: Ns::from_us(50),
-                timer: Ns::from_us(30),
-                react: Ns::from_us(50),
-                think: Ns::from_us(20),
-                beat: Ns::from_us(5),
-                hold: Ns::from_us(50),
-            },
+            costs: DAEMON,
             ..settings
         })),
         "xBalloon" => {

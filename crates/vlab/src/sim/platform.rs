@@ -96,15 +96,7 @@ pub(crate) fn by_name(name: &str, cpus: u32) -> anyhow::Result<Platform> {
                     steal_accounted: paper.steal_accounted,
                     ..KernelSettings::scaled(cpus)
                 },
-                // Linux 4.4 to 5.3 on their machines.
-                daemon: DaemonCosts {
-                    bell: Ns::from_us(50),
-                    timer: Ns::from_us(30),
-                    react: Ns::from_us(50),
-                    think: Ns::from_us(20),
-                    beat: Ns::from_us(5),
-                    hold: Ns::from_us(50),
-                },
+                daemon: platforms::DAEMON,
                 submit: paper.submit,
                 process: paper.submit,
                 process_spread: 200,
