@@ -42,6 +42,8 @@ goes_on() {
 
 # EVENT: the daemon answers, moves, and the readers read.
 after() {
+	# Of no claim: tells a reader of a report how long each took.
+	echo "at $(uptime_s) s, $1"
 	reads >/tmp/reads
 	answers && echo "$1 answers yes"
 	if moves_again; then echo "$1 moves yes"; else echo "$1 moves no: $(cat /tmp/status)"; fi
@@ -155,6 +157,7 @@ speak_again
 echo "suspend woke $woke"
 after suspended
 
+echo "at $(uptime_s) s, end"
 kill -TERM "$daemon"
 wait "$daemon"
 echo "ended $?"

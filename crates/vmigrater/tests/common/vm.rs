@@ -140,9 +140,11 @@ fn try_run(series: &str, script: &str, machine: Machine<'_>) -> Result<Output, S
         image = image.systemd(unit);
     }
     let options = Options {
-        // 1 ms a request: an I/O-bound reader by any measure, even under TCG.
+        // 1 ms a request: an I/O-bound reader by any measure, even under TCG. And so large
+        // that no reader comes to its end, however slow the machine: with 1 GiB, one that had
+        // begun at 400 MB was done after 165 s, and its test failed for want of a reader.
         disks: vec![Disk::Null {
-            size: 1 << 30,
+            size: 1 << 40,
             latency_ns: 1_000_000,
         }],
         append: machine.unit.map_or("", |_| systemd::APPEND).to_owned(),
