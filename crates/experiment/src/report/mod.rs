@@ -9,7 +9,7 @@ mod short;
 mod steps;
 #[cfg(test)]
 mod tests;
-mod work;
+pub(crate) mod work;
 
 use std::fmt::Write;
 
