@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What `[[vm]]`, `[[device]]` and programs say happens.
 
+use experiment::analysis::Completion;
 use experiment::result::VmWork;
 use experiment::scenario::Parameters;
 use experiment::scenario::Scenario;
@@ -177,4 +178,37 @@ fn a_report_says_what_each_vm_did() {
         .unwrap()
         .work;
     assert!(near(rate, vms[0].loads[0].ops_per_s, 0.001), "{own:?}");
+    // The page says the same, and nothing of VMs that are all alike.
+    let page = experiment::report::html::page(&result).unwrap();
+    for shown in [
+        "3 VM(s) with 5 vCPUs in all share 2 pCPUs under cfs; web.1 with 2 vCPUs is under test",
+        "3 vCPU(s) per pCPU",
+        "<td>web.2</td>",
+    ] {
+        assert!(page.contains(shown), "{shown}");
+    }
+    assert!(!page.contains("VMs per CPU"));
+}
+
+/// A device whose completions arrive on one vCPU: what could be reached is counted from
+/// that one, whatever program sends the requests.
+#[test]
+fn completions_on_one_vcpu_bound_what_a_program_can_reach() {
+    let completion = |more: &str| {
+        let tables = format!(
+            r#"
+            device = [{{ name = "disk", kind = "ssd"{more} }}]
+            load = [{{ name = "reads", kind = "reader", threads = 2 }}]
+            vm = [{{ name = "web", vcpus = 2 }}]
+            "#
+        );
+        let scenarios =
+            Scenario::parse_points(&format!("{HEAD}{tables}"), "s.toml", &Parameters::new());
+        let (result, _) = vlab::sim::simulate(&scenarios.unwrap()[0]).unwrap();
+        experiment::analysis::analyse(&result).loads[0]
+            .baseline
+            .completion
+    };
+    assert_eq!(completion(", completion_vcpu = 1"), Completion::OneCpu(1));
+    assert_eq!(completion(""), Completion::FollowsSubmitter);
 }

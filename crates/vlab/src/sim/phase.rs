@@ -9,6 +9,7 @@ use experiment::result::Io;
 use experiment::result::Latency;
 use experiment::result::Machine;
 use experiment::result::Phase;
+use experiment::scenario::Load;
 use experiment::scenario::LoadKind;
 use experiment::scenario::Scenario;
 use sim::engine::Sim;
@@ -158,10 +159,13 @@ fn compute(sim: &Sim, cpus: u32, window: Ns) -> Vec<f64> {
 
 /// Completions per vCPU, for the report to see the path: all on one, or none.
 fn completions(scenario: &Scenario, step: &Step<'_>, sim: &Sim) -> Vec<u64> {
-    let is_disk = step
-        .load
-        .is_some_and(|load| matches!(load.kind, LoadKind::Disk { .. }));
-    if !is_disk {
+    let is_on_one = |load: &Load| {
+        let mut devices = scenario.devices.iter();
+        let own = devices.find(|device| load.device.as_ref() == Some(&device.name));
+        own.is_some_and(|device| device.completion_vcpu.is_some())
+    };
+    let shows = |load: &Load| matches!(load.kind, LoadKind::Disk { .. }) || is_on_one(load);
+    if !step.load.is_some_and(shows) {
         return Vec::new();
     }
     let range = sim.machine().vms[0].vcpus.clone();
