@@ -181,13 +181,13 @@ fn a_report_says_what_each_vm_did() {
     // The page says the same, and nothing of VMs that are all alike.
     let page = experiment::report::html::page(&result).unwrap();
     for shown in [
-        "3 VM(s) with 5 vCPUs in all share 2 pCPUs under cfs; web.1 with 2 vCPUs is under test",
-        "3 vCPU(s) per pCPU",
+        "3 VM(s) with 5 vCPUs in all share 2 pCPUs under cfs; web.1 with 2 vCPU(s) is under test",
+        "3 vCPUs / pCPU",
         "<td>web.2</td>",
     ] {
         assert!(page.contains(shown), "{shown}");
     }
-    assert!(!page.contains("VMs per CPU"));
+    assert!(!page.contains("VMs per CPU") && !text.contains("independent phases"));
 }
 
 /// A device whose completions arrive on one vCPU: what could be reached is counted from

@@ -77,6 +77,8 @@ struct Load {
     time_rows: Vec<Vec<String>>,
     header: Vec<&'static str>,
     rows: Vec<Vec<String>>,
+    /// Columns of these that hold words.
+    words: &'static [usize],
     books: Vec<Vec<String>>,
     /// What each VM got done.
     work: Vec<Vec<String>>,
@@ -172,7 +174,7 @@ fn own_vms(scenario: &Scenario, tested: &Vm) -> String {
     let sum = |of: fn(&Vm) -> u32| -> u32 { scenario.vms.iter().map(of).sum() };
     let host = scenario.sim.as_ref().map_or("", |sim| sim.host.as_str());
     format!(
-        "{} VM(s) with {} vCPUs in all share {} pCPUs under {host}; {} with {} vCPUs is under test",
+        "{} VM(s) with {} vCPUs in all share {} pCPUs under {host}; {} with {} vCPU(s) is under test",
         sum(|vm| vm.count),
         sum(|vm| vm.count * vm.vcpus),
         scenario.topology.cpus,
@@ -186,7 +188,7 @@ fn sharing(result: &RunResult, vms: u32) -> String {
     if result.scenario.vms.is_empty() {
         format!("{vms} VMs per CPU")
     } else {
-        format!("{vms} vCPU(s) per pCPU")
+        format!("{vms} vCPUs / pCPU")
     }
 }
 
@@ -303,6 +305,7 @@ fn one_load(
         time_rows: times::table(result, table),
         header: columns.header(),
         rows: rows.collect(),
+        words: columns.words(),
         books: crate::report::books::rows(result, &table.load),
         work: crate::report::work::rows(result, &table.load),
         timelines: timelines(table, result),

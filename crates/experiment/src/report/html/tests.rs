@@ -4,6 +4,7 @@ use std::path::Path;
 
 use crate::analysis::tests::fixture;
 use crate::result::IoTime;
+use crate::result::Phase;
 use crate::result::RunResult;
 use units::Ns;
 
@@ -108,7 +109,7 @@ fn the_bar_of_a_request_adds_up() {
 #[test]
 fn a_round_that_stood_still_hides_no_other() {
     let mut result = fixture();
-    let stuck = |p: &&mut crate::result::Phase| p.load == "pulse" && p.arm == "ours";
+    let stuck = |p: &&mut Phase| p.load == "pulse" && p.arm == "ours";
     let phase = result.phases.iter_mut().find(stuck).unwrap();
     phase.io.as_mut().unwrap().ops_per_s = 0.5;
     let analysis = crate::analysis::analyse(&result);
@@ -151,6 +152,31 @@ fn without_records_there_are_no_empty_pictures() {
         phase.window = Ns::ZERO;
     }
     assert_balanced(&super::page(&result).unwrap());
+}
+
+/// Numbers end at the right, whether or not there is a column of verdicts before them.
+#[test]
+fn only_words_begin_at_the_left() {
+    let mut result = fixture();
+    let header = |result: &RunResult| {
+        let page = super::page(result).unwrap();
+        let from = page.find("<caption>All numbers").unwrap();
+        page[from..].split("</thead>").next().unwrap().to_owned()
+    };
+    let few = header(&result);
+    assert!(few.contains(r#"class="n">of bound<"#) && !few.contains("verdict"));
+    // Each round three times over.
+    for more in [2, 4] {
+        let phases = result.phases.clone().into_iter();
+        let again = phases.filter(|phase| phase.round < 2).map(|phase| Phase {
+            round: phase.round + more,
+            ..phase
+        });
+        result.phases.extend(again.collect::<Vec<_>>());
+    }
+    let enough = header(&result);
+    assert!(enough.contains(r#"scope="col">verdict<"#), "{enough}");
+    assert!(enough.contains(r#"class="n">of bound<"#), "{enough}");
 }
 
 /// A real run: everything that is on the page for the fixture is there for it.
