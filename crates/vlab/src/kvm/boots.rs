@@ -39,6 +39,7 @@ use super::machine::Machine;
 use super::protocol::FromHost;
 use super::protocol::ToHost;
 use crate::run::Interrupted;
+use crate::run::check_json;
 use crate::run::interrupt::Interrupt;
 
 /// Keys of an arm; a word that is none of them belongs to the option before it.
@@ -159,6 +160,7 @@ struct Fate {
 pub fn run(args: &BootsArgs) -> anyhow::Result<String> {
     let interrupt = Arc::new(Interrupt::catch().context("cannot catch signals")?);
     let begun = Instant::now();
+    check_json(Some(&args.log))?;
     let mut fates = load(&args.log)?;
     let sure = Some("as asked".to_owned());
     let vmigrater = std::env::current_exe()?.with_file_name("vmigrater");

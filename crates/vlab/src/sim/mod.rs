@@ -97,6 +97,7 @@ pub struct SimArgs {
 /// A bad scenario, one that asks for what the simulator does not have, or a
 /// result that cannot be written.
 pub fn run(args: &SimArgs) -> anyhow::Result<String> {
+    crate::run::check_json(args.json.as_deref())?;
     let scenarios = points::load(&args.scenario, args.rounds)?;
     if args.check {
         let steps: Vec<usize> = scenarios.iter().map(check).collect::<anyhow::Result<_>>()?;
