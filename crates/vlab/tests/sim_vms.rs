@@ -146,7 +146,11 @@ fn a_report_says_what_each_vm_did() {
     "#;
     let scenarios =
         Scenario::parse_points(&format!("{HEAD}{tables}"), "s.toml", &Parameters::new());
-    let (result, _) = vlab::sim::simulate(&scenarios.unwrap()[0]).unwrap();
+    let length = units::Ns::from_ms(10);
+    let (result, _) = vlab::sim::simulate_with(&scenarios.unwrap()[0], length).unwrap();
+    let trace = experiment::chrome::trace(&result).expect("there are timelines");
+    let title = &trace.events[0].args["name"];
+    assert_eq!(title, "reads, 3 vCPUs / pCPU, vanilla");
     let text = experiment::report::text(&result);
     let (_, table) = text
         .split_once("Each VM, in phases of reads")

@@ -183,15 +183,6 @@ fn own_vms(scenario: &Scenario, tested: &Vm) -> String {
     )
 }
 
-/// How many share a CPU: as [`crate::scenario::Sharing::vms_per_pcpu`] has it.
-fn sharing(result: &RunResult, vms: u32) -> String {
-    if result.scenario.vms.is_empty() {
-        format!("{vms} VMs per CPU")
-    } else {
-        format!("{vms} vCPUs / pCPU")
-    }
-}
-
 fn capitalised(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or(String::new(), |first| {
@@ -266,7 +257,7 @@ fn sums(analysis: &Analysis, result: &RunResult) -> Vec<Sum> {
                 arm: pool.arm.clone(),
                 what: format!(
                     "{}, {path}, {} pairs",
-                    sharing(result, pool.vms_per_pcpu),
+                    result.scenario.sharing_of(pool.vms_per_pcpu),
                     r.n
                 ),
                 ratio: ratio(&r),
@@ -372,7 +363,7 @@ fn timelines(table: &LoadTable, result: &RunResult) -> Vec<Strips> {
         };
         (!strips.is_empty()).then(|| Strips {
             halts: recorded(*vms).any(halted),
-            title: sharing(result, *vms),
+            title: result.scenario.sharing_of(*vms),
             strips,
         })
     };

@@ -76,7 +76,7 @@ fn bars(result: &RunResult, table: &LoadTable) -> Vec<Bar> {
     let solo = phases_of(result, &table.load, 1, SOLO);
     let solo = Bar::of("no sharing".to_owned(), SOLO, &solo);
     let arms = table.rows.iter().filter_map(|row| {
-        let group = super::sharing(result, row.vms_per_pcpu);
+        let group = result.scenario.sharing_of(row.vms_per_pcpu);
         let phases = phases_of(result, &table.load, row.vms_per_pcpu, &row.arm);
         Bar::of(group, &row.arm, &phases)
     });
