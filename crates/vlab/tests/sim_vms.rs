@@ -182,6 +182,11 @@ fn a_report_says_what_each_vm_did() {
         .unwrap()
         .work;
     assert!(near(rate, vms[0].loads[0].ops_per_s, 0.001), "{own:?}");
+    // So are they called in the host's books.
+    let books = result.phases.iter().filter(|p| p.arm == "vanilla");
+    let books = books.flat_map(|p| &p.books).flat_map(|books| &books.vms);
+    let names: Vec<&str> = books.map(|vm| vm.name.as_str()).collect();
+    assert_eq!(names, ["web.1", "web.2", "busy"]);
     // The page says the same, and nothing of VMs that are all alike.
     let page = experiment::report::html::page(&result).unwrap();
     for shown in [

@@ -23,6 +23,7 @@ use units::Time;
 use super::build;
 use super::recorded;
 use super::work;
+use crate::reproduce::vms;
 use crate::run::schedule::Step;
 
 /// What a step gave.
@@ -64,7 +65,11 @@ pub(super) fn simulate(
     let union_share = any_on as f64 / grains as f64;
     let share = |time: Ns| time.0 as f64 / window.0.max(1) as f64;
     let recording = sim.recorded();
-    let books = recorded::between(&books, recorded::books(&sim));
+    let mut books = recorded::between(&books, recorded::books(&sim));
+    let names = vms::all(scenario, step.arm.is_none()).into_iter();
+    for (vm, (table, nth)) in books.vms.iter_mut().zip(names) {
+        vm.name = table.name_of(nth);
+    }
     let tested = books.vms.first().map_or(&[][..], |vm| &vm.vcpus);
     let on_share = tested.iter().map(|vcpu| share(window - vcpu.ready));
     let on_share: Vec<f64> = on_share.collect();
