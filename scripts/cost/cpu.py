@@ -32,8 +32,8 @@ class SwitchTrace:
     def __enter__(self):
         if self.mounts:
             subprocess.run(["mount", "-t", "tracefs", "tracefs", self.base], check=True)
-        self.dir.mkdir()
         try:
+            self.dir.mkdir()
             self.write("trace_clock", "mono")
             self.write("buffer_size_kb", "16384")
             self.write("set_event_pid", " ".join(map(str, self.tids)))
@@ -44,9 +44,12 @@ class SwitchTrace:
         return self
 
     def end(self):
-        self.dir.rmdir()
-        if self.mounts:
-            subprocess.run(["umount", self.base], check=True)
+        try:
+            if self.dir.is_dir():
+                self.dir.rmdir()
+        finally:
+            if self.mounts:
+                subprocess.run(["umount", self.base], check=True)
 
     def write(self, name, text):
         (self.dir / name).write_text(text)

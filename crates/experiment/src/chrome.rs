@@ -18,7 +18,6 @@ use serde_json::Value;
 use serde_json::json;
 use units::Ns;
 
-use crate::result::Phase;
 use crate::result::RunResult;
 use crate::result::TaskState;
 use crate::result::TaskTrack;
@@ -86,7 +85,11 @@ pub fn trace(result: &RunResult) -> Option<Trace> {
         .filter_map(|phase| Some((phase, phase.timeline.as_ref()?)));
     let events: Vec<Event> = (FIRST_PID..)
         .zip(recorded)
-        .flat_map(|(pid, (phase, timeline))| Tracks { pid, timeline }.all(phase))
+        .flat_map(|(pid, (phase, timeline))| {
+            let sharing = result.scenario.sharing_of(phase.vms_per_pcpu);
+            let title = format!("{}, {sharing}, {}", phase.load, phase.arm);
+            Tracks { pid, timeline }.all(&title)
+        })
         .collect();
     (!events.is_empty()).then(|| Trace {
         events,
@@ -108,11 +111,7 @@ struct Tracks<'a> {
 }
 
 impl Tracks<'_> {
-    fn all(self, phase: &Phase) -> Vec<Event> {
-        let title = format!(
-            "{}, {} VMs per CPU, {}",
-            phase.load, phase.vms_per_pcpu, phase.arm
-        );
+    fn all(self, title: &str) -> Vec<Event> {
         let mut events = vec![
             self.meta("process_name", 0, json!({ "name": title })),
             self.meta("process_sort_index", 0, json!({ "sort_index": self.pid })),

@@ -18,6 +18,10 @@ pub struct Lab {
     pub why: String,
     /// All times of the scenario were multiplied by this.
     pub dilation: u32,
+    /// Device time of a request of the guests' disk, before dilation; zero where a result
+    /// does not say.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub disk_latency: Ns,
     /// Policies of the host scheduler in the order in which the arms name them, separated by
     /// commas; `fixed` where a result does not say.
     #[serde(default = "fixed")]
@@ -37,6 +41,12 @@ pub struct Lab {
     pub restarted: Vec<String>,
     /// One per phase with sharing, in order.
     pub phases: Vec<LabPhase>,
+}
+
+// A reference: serde asks for one.
+#[expect(clippy::trivially_copy_pass_by_ref)]
+fn is_zero(time: &Ns) -> bool {
+    *time == Ns::ZERO
 }
 
 fn fixed() -> String {

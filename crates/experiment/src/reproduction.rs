@@ -98,12 +98,14 @@ pub struct Row {
     /// In the unit of its name; NaN (`null` in the file) where nothing came out.
     #[serde(deserialize_with = "or_nan")]
     pub simulated: f64,
-    /// The same of each seed by itself, if that was asked for (`--spread`).
+    /// The same of each seed by itself, if that was asked for (`--spread`); seeds that
+    /// gave nothing are left out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub by_seed: Vec<f64>,
     /// What was published; `None`: nothing is known here.
     pub published: Option<f64>,
-    /// Simulated over published less 1; `None` where nothing, or zero, was published.
+    /// Simulated over published less 1; `None` where nothing, or zero, was published, and
+    /// where nothing came out.
     pub error: Option<f64>,
     /// The published figure fixed a parameter: its error says nothing.
     pub fixed: bool,
@@ -134,7 +136,8 @@ impl Row {
             published,
             error: published
                 .filter(|value| *value != 0.0)
-                .map(|value| simulated / value - 1.0),
+                .map(|value| simulated / value - 1.0)
+                .filter(|error| error.is_finite()),
             fixed,
         }
     }
@@ -268,6 +271,29 @@ pub(crate) mod tests {
         let back = Reproduction::parse(&json, Path::new("x")).unwrap();
         // NaN is not itself.
         assert_eq!(format!("{back:?}"), format!("{sample:?}"));
+    }
+
+    #[test]
+    fn where_nothing_came_out_there_is_no_error_in_memory_or_in_a_file() {
+        let mut sample = sample();
+        sample.experiments[0].rows[0] = Row::new("a/vanilla", f64::NAN, Some(2.0), false);
+        let json = sample.to_json().unwrap();
+        let back = Reproduction::parse(&json, Path::new("x")).unwrap();
+        for one in [&sample, &back] {
+            assert_eq!(one.experiments[0].rows[0].error, None);
+            let text = one.text();
+            assert!(!text.contains("NaN"), "{text}");
+            assert_eq!(one.tally().predicted(), None);
+        }
+    }
+
+    #[test]
+    fn the_median_of_two_errors_is_between_them() {
+        let mut sample = sample();
+        sample.experiments[0].rows[2] = Row::new("b/vanilla", 1.2, Some(1.0), false);
+        let errors = sample.tally().predicted().unwrap();
+        assert!((errors.median - 0.35).abs() < 1e-12, "{errors:?}");
+        assert_eq!((errors.near, errors.count), (0, 2));
     }
 
     #[test]

@@ -68,6 +68,8 @@ impl Bench {
             .env("PATH", format!("{}:{path}", self.at("fakes").display()))
             .env("FAKES", self.at("fakes"))
             .env("TMPDIR", self.at("tmp"))
+            // Fakes leave their files where they are.
+            .current_dir(self.dir.path())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());

@@ -112,6 +112,31 @@ fn active_ready_and_waiting_are_all_the_time_there_is() {
     }
 }
 
+/// The whole of `vlab reproduce` takes minutes, and so may a sweep.
+#[test]
+fn a_file_without_a_directory_is_refused_before_anything_is_simulated() {
+    let json = Some(Path::new("no-such-directory/r.json").to_owned());
+    let reproduce = vlab::reproduce::ReproduceArgs {
+        experiment: Some("no-such-experiment".to_owned()),
+        json: json.clone(),
+        ..Default::default()
+    };
+    let sim = vlab::sim::SimArgs {
+        scenario: "no-such-scenario.toml".into(),
+        json,
+        rounds: None,
+        timeline: Ns::ZERO,
+        check: false,
+    };
+    for refused in [vlab::reproduce::run(&reproduce), vlab::sim::run(&sim)] {
+        let error = refused.unwrap_err().to_string();
+        assert!(
+            error.contains("there is no directory no-such-directory"),
+            "{error}"
+        );
+    }
+}
+
 #[test]
 fn a_file_has_the_figures_that_follow_and_reads_back() {
     let (result, _) = simulate(&scenario("credit2", "same")).unwrap();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What `[[vm]]`, `[[device]]` and programs say happens.
 
+use experiment::analysis::Completion;
 use experiment::result::VmWork;
 use experiment::scenario::Parameters;
 use experiment::scenario::Scenario;
@@ -145,7 +146,11 @@ fn a_report_says_what_each_vm_did() {
     "#;
     let scenarios =
         Scenario::parse_points(&format!("{HEAD}{tables}"), "s.toml", &Parameters::new());
-    let (result, _) = vlab::sim::simulate(&scenarios.unwrap()[0]).unwrap();
+    let length = units::Ns::from_ms(10);
+    let (result, _) = vlab::sim::simulate_with(&scenarios.unwrap()[0], length).unwrap();
+    let trace = experiment::chrome::trace(&result).expect("there are timelines");
+    let title = &trace.events[0].args["name"];
+    assert_eq!(title, "reads, 3 vCPUs / pCPU, vanilla");
     let text = experiment::report::text(&result);
     let (_, table) = text
         .split_once("Each VM, in phases of reads")
@@ -177,4 +182,42 @@ fn a_report_says_what_each_vm_did() {
         .unwrap()
         .work;
     assert!(near(rate, vms[0].loads[0].ops_per_s, 0.001), "{own:?}");
+    // So are they called in the host's books.
+    let books = result.phases.iter().filter(|p| p.arm == "vanilla");
+    let books = books.flat_map(|p| &p.books).flat_map(|books| &books.vms);
+    let names: Vec<&str> = books.map(|vm| vm.name.as_str()).collect();
+    assert_eq!(names, ["web.1", "web.2", "busy"]);
+    // The page says the same, and nothing of VMs that are all alike.
+    let page = experiment::report::html::page(&result).unwrap();
+    for shown in [
+        "3 VM(s) with 5 vCPUs in all share 2 pCPUs under cfs; web.1 with 2 vCPU(s) is under test",
+        "3 vCPUs / pCPU",
+        "<td>web.2</td>",
+    ] {
+        assert!(page.contains(shown), "{shown}");
+    }
+    assert!(!page.contains("VMs per CPU") && !text.contains("independent phases"));
+}
+
+/// A device whose completions arrive on one vCPU: what could be reached is counted from
+/// that one, whatever program sends the requests.
+#[test]
+fn completions_on_one_vcpu_bound_what_a_program_can_reach() {
+    let completion = |more: &str| {
+        let tables = format!(
+            r#"
+            device = [{{ name = "disk", kind = "ssd"{more} }}]
+            load = [{{ name = "reads", kind = "reader", threads = 2 }}]
+            vm = [{{ name = "web", vcpus = 2 }}]
+            "#
+        );
+        let scenarios =
+            Scenario::parse_points(&format!("{HEAD}{tables}"), "s.toml", &Parameters::new());
+        let (result, _) = vlab::sim::simulate(&scenarios.unwrap()[0]).unwrap();
+        experiment::analysis::analyse(&result).loads[0]
+            .baseline
+            .completion
+    };
+    assert_eq!(completion(", completion_vcpu = 1"), Completion::OneCpu(1));
+    assert_eq!(completion(""), Completion::FollowsSubmitter);
 }

@@ -9,7 +9,7 @@ mod short;
 mod steps;
 #[cfg(test)]
 mod tests;
-mod work;
+pub(crate) mod work;
 
 use std::fmt::Write;
 
@@ -136,13 +136,22 @@ fn head(out: &mut String, result: &RunResult) {
         line(out, &format!("disturbed by {text}"));
     }
     for &vms in &s.sharing.vms_per_pcpu {
-        if let Some(text) = host_line(&result.phases, vms, s.vcpus()) {
+        if let Some(mut text) = host_line(&result.phases, vms, s.vcpus()) {
+            // Of VMs that are all alike.
+            if s.vms.is_empty() {
+                let _ = write!(
+                    text,
+                    " (independent phases: {:.3}, gain at most {:.2}x)",
+                    analytic_union_share(vms, s.vcpus()),
+                    analytic_speedup(vms, s.vcpus()),
+                );
+            }
             line(out, &text);
         }
     }
 }
 
-/// What the host delivered at one number of VMs, against the arithmetic.
+/// What the host delivered at one number of VMs.
 fn host_line(phases: &[Phase], vms: u32, cpus: u32) -> Option<String> {
     let at: Vec<&Phase> = phases
         .iter()
@@ -156,13 +165,11 @@ fn host_line(phases: &[Phase], vms: u32, cpus: u32) -> Option<String> {
         .map(|share| format!("{:.3}", share.median))
         .collect();
     Some(format!(
-        "N={vms}: CPUs on for {} of the time, at least one for {:.3} [{:.3}..{:.3}] (independent phases: {:.3}, gain at most {:.2}x)",
+        "N={vms}: CPUs on for {} of the time, at least one for {:.3} [{:.3}..{:.3}]",
         on.join(" / "),
         union.median,
         union.min,
         union.max,
-        analytic_union_share(vms, cpus),
-        analytic_speedup(vms, cpus),
     ))
 }
 
@@ -174,12 +181,14 @@ fn load_table(out: &mut String, table: &LoadTable, kind: &LoadKind, result: &Run
             Completion::FollowsSubmitter => "completions follow the submitter".to_owned(),
             Completion::OneCpu(cpu) => format!("all completions on CPU {cpu}"),
         };
-        let _ = write!(
-            out,
-            ": {path}; without sharing {}",
-            b.solo.map_or("-".into(), |s| spread(&s))
-        );
-        let _ = write!(out, " /s beside compute (p99 {})", duration(b.solo_p99));
+        let _ = write!(out, ": {path}");
+        if let Some(solo) = b.solo {
+            let (solo, p99) = (spread(&solo), duration(b.solo_p99));
+            let _ = write!(
+                out,
+                "; without sharing {solo} /s beside compute (p99 {p99})"
+            );
+        }
         if let Some(fifo) = b.solo_fifo {
             let _ = write!(out, ", {} with SCHED_FIFO", rate(fifo));
         }
@@ -204,10 +213,9 @@ fn load_table(out: &mut String, table: &LoadTable, kind: &LoadKind, result: &Run
         last_vms = Some(row.vms_per_pcpu);
         shown.add_row(columns.texts(row, vms).into_iter().map(Cell::new));
     }
-    let words = if columns.verdict { &[1, 5][..] } else { &[1] };
     for column in shown
         .column_iter_mut()
-        .filter(|column| !words.contains(&column.index))
+        .filter(|column| !columns.words().contains(&column.index))
     {
         column.set_cell_alignment(CellAlignment::Right);
     }
@@ -307,6 +315,11 @@ impl Columns {
             daemon: table.rows.iter().any(|row| row.daemon_cpu.is_some()),
             lost: table.rows.iter().any(|row| row.io_time.is_some()),
         }
+    }
+
+    /// Which of them hold words; the others hold numbers.
+    const fn words(self) -> &'static [usize] {
+        if self.verdict { &[1, 5] } else { &[1] }
     }
 
     fn header(self) -> Vec<&'static str> {

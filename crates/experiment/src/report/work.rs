@@ -13,36 +13,36 @@ use crate::result::RunResult;
 use crate::result::VmWork;
 use crate::stats::quantile;
 
+/// The columns.
+pub(crate) const HEADER: [&str; 10] = [
+    "arm",
+    "VM",
+    "CPUs",
+    "compute",
+    "load",
+    "per s",
+    "MB/s",
+    "mean ms",
+    "trip ms",
+    "longest ms",
+];
+
+/// What they mean.
+const LEGEND: &str = "\
+CPUs that the VM had, compute in CPUs at full speed; medians of the rounds, the longest trip of all";
+
 /// A table for each load with a phase; nothing for other scenarios.
 pub(super) fn work(out: &mut String, result: &RunResult) {
     for load in &result.scenario.loads {
-        let with = |phase: &&Phase| phase.load == load.name && !phase.work.is_empty();
-        let phases: Vec<&Phase> = result.phases.iter().filter(with).collect();
-        if phases.is_empty() {
+        let rows = rows(result, &load.name);
+        if rows.is_empty() {
             continue;
         }
         line(out, &format!("\nEach VM, in phases of {}", load.name));
         let mut table = new_table();
-        table.set_header([
-            "arm", "VM", "CPUs", "compute", "load", "per s", "MB/s", "mean ms", "trip ms",
-            "longest",
-        ]);
-        let mut arms: Vec<&str> = Vec::new();
-        for phase in &phases {
-            if !arms.contains(&phase.arm.as_str()) {
-                arms.push(&phase.arm);
-            }
-        }
-        for arm in arms {
-            let of_arm: Vec<&Phase> = phases.iter().copied().filter(|p| p.arm == arm).collect();
-            let names = of_arm[0].work.iter().map(|vm| vm.vm.clone()).enumerate();
-            for (n, vm) in names {
-                let vms: Vec<&VmWork> = of_arm.iter().filter_map(|p| p.work.get(n)).collect();
-                let shown = if n == 0 { arm } else { "" };
-                for row in rows(shown, &vm, &vms) {
-                    table.add_row(row.into_iter().map(Cell::new));
-                }
-            }
+        table.set_header(HEADER);
+        for row in rows {
+            table.add_row(row.into_iter().map(Cell::new));
         }
         let words = [0, 1, 4];
         let numbers = table.column_iter_mut();
@@ -52,15 +52,34 @@ pub(super) fn work(out: &mut String, result: &RunResult) {
         line(out, &table.trim_fmt());
     }
     if result.phases.iter().any(|phase| !phase.work.is_empty()) {
-        line(
-            out,
-            "CPUs that the VM had, compute in CPUs at full speed; medians of the rounds, the longest trip of all",
-        );
+        line(out, LEGEND);
     }
 }
 
+/// The rows of a load: each arm with its VMs, and these with their loads. Empty where the
+/// scenario does not name its VMs.
+pub(crate) fn rows(result: &RunResult, load: &str) -> Vec<Vec<String>> {
+    let with = |phase: &&Phase| phase.load == load && !phase.work.is_empty();
+    let phases: Vec<&Phase> = result.phases.iter().filter(with).collect();
+    let mut arms: Vec<&str> = Vec::new();
+    for phase in &phases {
+        if !arms.contains(&phase.arm.as_str()) {
+            arms.push(&phase.arm);
+        }
+    }
+    let mut rows = Vec::new();
+    for arm in arms {
+        let of_arm: Vec<&Phase> = phases.iter().copied().filter(|p| p.arm == arm).collect();
+        for (n, vm) in of_arm[0].work.iter().enumerate() {
+            let vms: Vec<&VmWork> = of_arm.iter().filter_map(|p| p.work.get(n)).collect();
+            rows.extend(rows_of(if n == 0 { arm } else { "" }, &vm.vm, &vms));
+        }
+    }
+    rows
+}
+
 /// The rows of one VM: one for each of its loads.
-fn rows(arm: &str, name: &str, rounds: &[&VmWork]) -> Vec<Vec<String>> {
+fn rows_of(arm: &str, name: &str, rounds: &[&VmWork]) -> Vec<Vec<String>> {
     let median = |of: &dyn Fn(&VmWork) -> f64| {
         let values: Vec<f64> = rounds.iter().map(|vm| of(vm)).collect();
         quantile(&values, 0.5).unwrap_or(0.0)

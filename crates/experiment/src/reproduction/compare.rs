@@ -4,15 +4,18 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use super::Experiment;
 use super::Reproduction;
 use super::Row;
+use super::Shape;
 use super::figure;
 use super::percent;
 
 /// A row has moved if it is so far from what it was.
 const MOVED: f64 = 0.01;
 
-/// Rows that moved by more than 1 %, statements that turned, parameters that differ.
+/// Rows that moved by more than 1 %, statements that turned, what only one of them has,
+/// parameters and lengths that differ.
 #[must_use]
 pub fn compare(a: &Reproduction, b: &Reproduction, names: [&str; 2]) -> String {
     let mut text = format!("A: {}\nB: {}\n", names[0], names[1]);
@@ -45,6 +48,11 @@ pub fn compare(a: &Reproduction, b: &Reproduction, names: [&str; 2]) -> String {
             continue;
         };
         let mut lines = String::new();
+        let length = |e: &Experiment| format!("{} x {} after {}", e.seeds, e.window, e.warmup);
+        if a.quick == b.quick && length(before) != length(one) {
+            let (old, new) = (length(before), length(one));
+            let _ = writeln!(lines, "  not the same: {old} / {new}");
+        }
         for row in &one.rows {
             match before.rows.iter().find(|old| old.name == row.name) {
                 Some(old) if has_moved(old, row) => lines.push_str(&moved(old, row)),
@@ -54,16 +62,23 @@ pub fn compare(a: &Reproduction, b: &Reproduction, names: [&str; 2]) -> String {
                 }
             }
         }
+        let is_in_b = |old: &&Row| one.rows.iter().any(|row| row.name == old.name);
+        for gone in before.rows.iter().filter(|old| !is_in_b(old)) {
+            let _ = writeln!(lines, "{:<44} only in A", gone.name);
+        }
         for shape in &one.shapes {
             let old = before.shapes.iter().find(|old| old.claim == shape.claim);
-            if old.is_some_and(|old| old.holds != shape.holds) {
-                let word = if shape.holds {
-                    "holds now"
-                } else {
-                    "FAILS now"
-                };
-                let _ = writeln!(lines, "  {word}  {}", shape.claim);
-            }
+            let word = match (old.map(|old| old.holds), shape.holds) {
+                (None, _) => "only in B",
+                (Some(false), true) => "holds now",
+                (Some(true), false) => "FAILS now",
+                (Some(_), _) => continue,
+            };
+            let _ = writeln!(lines, "  {word}  {}", shape.claim);
+        }
+        let is_in_b = |old: &&Shape| one.shapes.iter().any(|shape| shape.claim == old.claim);
+        for gone in before.shapes.iter().filter(|old| !is_in_b(old)) {
+            let _ = writeln!(lines, "  only in A  {}", gone.claim);
         }
         if !lines.is_empty() {
             let _ = writeln!(
@@ -93,6 +108,10 @@ pub fn compare(a: &Reproduction, b: &Reproduction, names: [&str; 2]) -> String {
 }
 
 fn has_moved(old: &Row, new: &Row) -> bool {
+    // A figure that has come or gone is no number of percent away.
+    if old.simulated.is_finite() != new.simulated.is_finite() {
+        return true;
+    }
     let size = old.simulated.abs().max(new.simulated.abs());
     (old.simulated - new.simulated).abs() > MOVED * size
 }
@@ -143,5 +162,30 @@ mod tests {
         );
         let none = compare(&a, &a, ["a", "a"]);
         assert!(none.contains("4 rows moved by no more"), "{none}");
+    }
+
+    #[test]
+    fn what_came_and_what_went_is_shown() {
+        let a = sample();
+        let mut b = sample();
+        let one = &mut b.experiments[0];
+        one.seeds = 3;
+        // Nothing came out of one, and of another that had been nothing.
+        one.rows[0].simulated = f64::NAN;
+        one.rows[3].simulated = 2.0;
+        let gone = one.rows.remove(1).name;
+        one.shapes[1].claim = "by very far".to_owned();
+        let text = compare(&a, &b, ["a.json", "b.json"]);
+        for part in [
+            "  not the same: 2 x 4 s after 1 s / 3 x 4 s after 1 s\n",
+            "a/vanilla                                          2.00       1.00          -         -\n",
+            "b/ours                                             0.00          -       2.00         -\n",
+            &format!("{gone:<44} only in A\n"),
+            "  only in B  by very far\n",
+            "  only in A  by far\n",
+            "1 rows moved by no more than 1 %",
+        ] {
+            assert!(text.contains(part), "{part}\n{text}");
+        }
     }
 }

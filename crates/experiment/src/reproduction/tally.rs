@@ -4,6 +4,7 @@
 use std::fmt::Write;
 
 use super::Experiment;
+use crate::stats::quantile;
 
 /// A simulated figure that is no further than this from the published one counts as
 /// near.
@@ -87,10 +88,8 @@ pub struct Errors {
 
 impl Errors {
     fn of(errors: &[f64]) -> Option<Self> {
-        let mut errors = errors.to_vec();
-        errors.sort_by(f64::total_cmp);
         Some(Self {
-            median: *errors.get(errors.len() / 2)?,
+            median: quantile(errors, 0.5)?,
             near: errors.iter().filter(|error| **error <= NEAR).count(),
             count: errors.len(),
         })

@@ -56,10 +56,11 @@ pub fn percent(error: f64) -> String {
     format!("{:+.1} %", error * 100.0)
 }
 
-/// A figure with as many digits as are worth reading.
+/// A figure with as many digits as are worth reading; `-` where nothing came out.
 #[must_use]
 pub fn figure(value: f64) -> String {
     match value.abs() {
+        v if !v.is_finite() => "-".to_owned(),
         v if v >= 1000.0 => format!("{value:.0}"),
         v if v >= 100.0 => format!("{value:.1}"),
         _ => format!("{value:.2}"),

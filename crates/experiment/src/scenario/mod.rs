@@ -105,7 +105,8 @@ pub struct Topology {
 /// Time sharing between VMs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sharing {
-    /// VMs per pCPU, the paper's consolidation rate N; 1 means no sharing.
+    /// VMs per pCPU, the paper's consolidation rate N; 1 means no sharing. With
+    /// [`Scenario::vms`] one number: vCPUs of all VMs for each pCPU, rounded up.
     pub vms_per_pcpu: Vec<u32>,
     /// How long one VM runs on a pCPU before the next one does.
     pub slice: Ns,
@@ -309,6 +310,16 @@ impl Scenario {
     #[must_use]
     pub fn vcpus(&self) -> u32 {
         self.vms.first().map_or(self.topology.cpus, |vm| vm.vcpus)
+    }
+
+    /// How many share a pCPU, in words: one of [`Sharing::vms_per_pcpu`].
+    #[must_use]
+    pub fn sharing_of(&self, vms_per_pcpu: u32) -> String {
+        if self.vms.is_empty() {
+            format!("{vms_per_pcpu} VMs per CPU")
+        } else {
+            format!("{vms_per_pcpu} vCPUs / pCPU")
+        }
     }
 
     /// The arms measured in round `round` (from 0), in the order of that round:

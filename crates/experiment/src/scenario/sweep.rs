@@ -20,6 +20,7 @@ use super::file;
 use super::file::SWEEP;
 use super::parameters;
 use super::validate;
+use super::validate::value::quoted;
 
 /// Points of one file; more are a mistake in nearly all cases, and each is kept.
 const MAX_POINTS: usize = 1000;
@@ -83,7 +84,7 @@ fn axes<'a>(
     let Some(table) = sweep.get_ref().as_table().filter(|t| !t.is_empty()) else {
         return Err(at.value(sweep.span(), SWEEP, "empty", EXAMPLE));
     };
-    let mut axes = Vec::new();
+    let mut axes: Vec<Axis<'a>> = Vec::new();
     let mut count = 1usize;
     for (key, value) in table {
         let span = key.span();
@@ -91,6 +92,19 @@ fn axes<'a>(
         let field = field.trim_matches(['"', '\'']);
         let named = format!("sweep.\"{field}\"");
         let fields: Vec<&str> = field.split(',').map(str::trim).collect();
+        // The last one put in would count, and each point would be named by both.
+        let others = || axes.iter().flat_map(|axis: &Axis<'_>| &axis.fields);
+        let twice = |n: usize| {
+            fields[..n]
+                .iter()
+                .chain(others())
+                .any(|other| *other == fields[n])
+        };
+        if let Some(n) = (0..fields.len()).find(|n| twice(*n)) {
+            let field = quoted(fields[n]);
+            let expected = "an axis has it already: name each field once";
+            return Err(at.value(span, named, field, expected));
+        }
         let given = match value.get_ref().as_array() {
             Some(values) if !values.is_empty() => values,
             _ => return Err(at.value(value.span(), named, "no list of values", EXAMPLE)),

@@ -79,6 +79,11 @@ pub(super) fn validate(raw: file::File, at: &Locator<'_>) -> Result<Scenario, Sc
         path.map_or(device.span(), Spanned::span)
     };
     let device_paths: Vec<_> = raw.devices.iter().map(path_of).collect();
+    let completion_of = |device: &Spanned<file::Device>| {
+        let vcpu = device.get_ref().completion_vcpu.as_ref();
+        vcpu.map_or(device.span(), Spanned::span)
+    };
+    let completion_vcpus: Vec<_> = raw.devices.iter().map(completion_of).collect();
     let devices = device::devices(raw.devices, own_vms, at)?;
     let mut loads: Vec<Load> = Vec::new();
     let mut spans = Vec::new();
@@ -125,6 +130,7 @@ pub(super) fn validate(raw: file::File, at: &Locator<'_>) -> Result<Scenario, Sc
         sharing.vms_per_pcpu = vec![vcpus.div_ceil(topology.cpus)];
         threads_per_cpu = vms.first().map_or(0, |vm| vm.threads_per_vcpu);
         loads = vm::phases(loads, &spans, &vms, at)?;
+        vm::completions(&vms, &loads, &devices, &completion_vcpus, at)?;
     }
 
     let mut arms: Vec<Arm> = Vec::new();

@@ -26,6 +26,7 @@ use clap::Args;
 use experiment::lab::Lab;
 use experiment::result::Environment;
 use experiment::scenario::Scenario;
+use experiment::stats::quantile;
 use serde::Deserialize;
 use serde::Serialize;
 use units::Ns;
@@ -38,6 +39,7 @@ use super::machine::Machine;
 use super::protocol::FromHost;
 use super::protocol::ToHost;
 use crate::run::Interrupted;
+use crate::run::check_json;
 use crate::run::interrupt::Interrupt;
 
 /// Keys of an arm; a word that is none of them belongs to the option before it.
@@ -158,6 +160,7 @@ struct Fate {
 pub fn run(args: &BootsArgs) -> anyhow::Result<String> {
     let interrupt = Arc::new(Interrupt::catch().context("cannot catch signals")?);
     let begun = Instant::now();
+    check_json(Some(&args.log))?;
     let mut fates = load(&args.log)?;
     let sure = Some("as asked".to_owned());
     let vmigrater = std::env::current_exe()?.with_file_name("vmigrater");
@@ -219,6 +222,7 @@ fn one(
         Environment::default(),
         Lab {
             dilation: 1,
+            disk_latency: Ns::from(kvm.disk_latency),
             ..Lab::default()
         },
         None,
@@ -342,10 +346,9 @@ fn table(arms: &[Arm], fates: &[Fate]) -> String {
         let of: Vec<&Fate> = fates.iter().filter(|fate| fate.arm == arm.name).collect();
         let count = |what: &dyn Fn(&Fate) -> bool| of.iter().filter(|fate| what(fate)).count();
         let restarted: usize = of.iter().map(|fate| fate.restarted.len()).sum();
-        let mut ups: Vec<u64> = of.iter().filter_map(|fate| fate.up_s).collect();
-        ups.sort_unstable();
-        let up = ups.get(ups.len() / 2);
-        let up = up.map_or_else(|| "-".to_owned(), |seconds| format!("{seconds} s"));
+        let ups = of.iter().filter_map(|fate| Some(fate.up_s? as f64));
+        let up = quantile(&ups.collect::<Vec<_>>(), 0.5);
+        let up = up.map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.0} s"));
         // Writing to a String cannot fail.
         let _ = writeln!(
             text,
@@ -425,12 +428,14 @@ mod tests {
 
     #[test]
     fn the_table_counts_each_kind_of_loss_by_itself() {
-        let arms = ["a", "b", "c"].map(|name| name.parse().unwrap());
+        let arms = ["a", "b", "c", "d"].map(|name| name.parse().unwrap());
         let fates = [
             fate("a", Some(80), 0, None),
             fate("a", Some(90), 1, None),
             fate("a", Some(70), 0, Some("later")),
             fate("b", None, 2, Some("boot")),
+            fate("d", Some(60), 0, None),
+            fate("d", Some(100), 0, None),
         ];
         let text = table(&arms, &fates);
         let rows: Vec<&str> = text.lines().skip(2).collect();
@@ -440,6 +445,7 @@ mod tests {
                 "| a | 3 | 1 | 7 | 1 | 0 | 1 | 60 s | 80 s |",
                 "| b | 1 | 0 | 4 | 2 | 1 | 0 | 0 s | - |",
                 "| c | 0 | 0 | 0 | 0 | 0 | 0 | 0 s | - |",
+                "| d | 2 | 2 | 4 | 0 | 0 | 0 | 40 s | 80 s |",
             ]
         );
     }

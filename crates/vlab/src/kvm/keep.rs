@@ -16,6 +16,7 @@ use experiment::result::FORMAT;
 use experiment::result::Phase;
 use experiment::result::RunResult;
 use experiment::scenario::Scenario;
+use units::Ns;
 
 use crate::run::Unusable;
 use crate::run::environment::Inside;
@@ -90,6 +91,10 @@ impl Kept {
         if lab.guest_kernel != self.lab.guest_kernel {
             return Err(other("guest kernel"));
         }
+        let both = [lab.disk_latency, self.lab.disk_latency];
+        if !both.contains(&Ns::ZERO) && both[0] != both[1] {
+            return Err(other("--disk-latency"));
+        }
         let mut scenario = before.scenario;
         scenario.measure.rounds = self.scenario.measure.rounds;
         if scenario != self.scenario {
@@ -109,7 +114,10 @@ impl Kept {
             ..before.environment
         };
         self.phases = before.phases;
-        self.lab = lab;
+        self.lab = Lab {
+            disk_latency: self.lab.disk_latency,
+            ..lab
+        };
         Ok(())
     }
 
@@ -160,10 +168,17 @@ impl Kept {
 
     /// All of it; `why` it is not whole, if it is not.
     pub(super) fn result(&self, why: Option<&str>) -> RunResult {
-        let mut warnings = vec![format!(
-            "real VMs: all times are dilated by {}; a nested host's numbers scatter by a quarter",
-            self.lab.dilation
-        )];
+        let mut warnings = Vec::new();
+        let by = self.lab.dilation;
+        if self.lab.host == NESTED {
+            warnings.push(format!(
+                "real VMs: all times are dilated by {by}; a nested host's numbers scatter by a quarter"
+            ));
+        } else if by > 1 {
+            warnings.push(format!(
+                "real VMs: all times of the scenario are {by} times as long"
+            ));
+        }
         if let (Some(why), Some(done)) = (why, self.next()) {
             let steps = self.steps;
             warnings.push(format!("incomplete: {done} of {steps} phases: {why}"));
@@ -225,6 +240,7 @@ pub(super) mod tests {
             dilation: 20,
             boots: 1,
             guest_kernel: "6.12-of-the-guests".to_owned(),
+            disk_latency: Ns::from_us(150),
             ..Lab::default()
         };
         let scenario = Scenario::parse(&text, "s.toml").unwrap();
@@ -309,14 +325,19 @@ pub(super) mod tests {
             (lab.host_kernel.as_str(), lab.guest_kernel.as_str()),
             ("7.3.1", "6.12.1")
         );
-        // On this machine itself nothing is slower.
+        // On this machine itself nothing is slower, and no host is nested.
         let direct = Lab {
             host: DIRECT.to_owned(),
             dilation: 3,
             ..Lab::default()
         };
         let direct = Kept::new(kept.scenario, Environment::default(), direct, None);
-        assert_eq!(direct.result(None).environment.dilation, Some(1.0));
+        let direct = direct.result(None);
+        assert_eq!(direct.environment.dilation, Some(1.0));
+        assert_eq!(
+            direct.warnings,
+            ["real VMs: all times of the scenario are 3 times as long"]
+        );
     }
 
     #[test]
@@ -357,6 +378,16 @@ pub(super) mod tests {
         let mut other = kept(1, 100, &file);
         other.lab.guest_kernel = "6.1".to_owned();
         assert!(refused(other).contains("another guest kernel"));
+        let mut other = kept(1, 100, &file);
+        other.lab.disk_latency = Ns::from_us(300);
+        assert!(refused(other).contains("another --disk-latency"));
+        // A result of before does not say which.
+        let text = std::fs::read_to_string(&file).unwrap();
+        let line = text.lines().find(|l| l.contains("disk_latency")).unwrap();
+        std::fs::write(&file, text.replacen(&format!("{line}\n"), "", 1)).unwrap();
+        let mut older = kept(1, 100, &file);
+        older.resume().unwrap();
+        assert_eq!(older.lab.disk_latency, Ns::from_us(150));
         first.push(phase("f", 0), LabPhase::default());
         assert!(refused(kept(1, 100, &file)).contains("another order"));
         let mut whole = kept(1, 100, &file);

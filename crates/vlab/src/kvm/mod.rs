@@ -140,6 +140,7 @@ pub(crate) fn run(
         why,
         dilation,
         guest_kernel: parts.guest.kernel().release().to_owned(),
+        disk_latency: Ns::from(args.disk_latency),
         policy: policies(&scenario),
         ..Lab::default()
     };
@@ -219,8 +220,7 @@ fn setup(parts: &Parts, kept: &Kept, args: &KvmArgs, machine: &Machine) -> Setup
         } else {
             path(&parts.programs.scx_vcpu)
         },
-        disk_latency: Ns(u64::try_from(args.disk_latency.as_nanos()).unwrap_or(u64::MAX))
-            * u64::from(kept.lab.dilation),
+        disk_latency: kept.lab.disk_latency * u64::from(kept.lab.dilation),
         append: args.guest_append.clone(),
         cpu: args.guest_cpu.clone(),
         boot: BOOT,

@@ -47,6 +47,7 @@ use self::outcome::judged;
 use self::parameters::Parameters;
 pub use self::platforms::scenario_parameters;
 use crate::run::Unusable;
+use crate::run::check_json;
 
 /// Simulates the papers' experiments and compares.
 ///
@@ -100,6 +101,7 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<String> {
         let chosen = chosen(args.experiment.as_deref().unwrap_or(""))?;
         return sensitivity::table(&chosen, &parameters, prefix, args.quick, &published);
     }
+    check_json(args.json.as_deref())?;
     let reproduction = reproduce(args)?;
     if let Some(json) = &args.json {
         reproduction.save(json)?;

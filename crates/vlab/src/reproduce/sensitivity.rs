@@ -13,6 +13,7 @@ use anyhow::Context;
 use experiment::reproduction;
 use experiment::reproduction::Tally;
 use experiment::reproduction::figure;
+use experiment::stats::quantile;
 use rayon::prelude::*;
 
 use super::Experiment;
@@ -206,12 +207,11 @@ impl Moved {
                 }
             }
         }
-        moved.by.sort_by(f64::total_cmp);
         moved
     }
 
     fn cells(&self) -> String {
-        let median = self.by.get(self.by.len() / 2);
+        let median = quantile(&self.by, 0.5);
         let fixing: Vec<String> = self
             .fixing
             .iter()
@@ -225,7 +225,7 @@ impl Moved {
             "{} of {} | {} | {}",
             self.by.len(),
             self.rows,
-            median.map_or("-".to_owned(), |m| percent(*m)),
+            median.map_or("-".to_owned(), percent),
             if fixing.is_empty() {
                 "none".to_owned()
             } else {
@@ -268,6 +268,16 @@ mod tests {
             assert!(line.starts_with("| `smt.computing` |"), "{line}");
             assert!(line.contains(&format!(" of {rows} |")), "{line}");
         }
+    }
+
+    #[test]
+    fn the_median_of_two_is_between_them() {
+        let moved = Moved {
+            rows: 3,
+            by: vec![0.3, 0.1],
+            fixing: Vec::new(),
+        };
+        assert_eq!(moved.cells(), "2 of 3 | 20.0 % | none");
     }
 
     #[test]

@@ -52,12 +52,13 @@ impl DiskUnder {
     }
 }
 
-/// Interrupts between two readings, per CPU; empty where there is no disk.
+/// Interrupts between two readings, per CPU; empty where there is no disk. The kernel counts
+/// in 32 bits, which five days of 10 000 requests per second fill.
 pub(super) fn since(before: Option<Vec<u64>>, after: Option<Vec<u64>>) -> Vec<u64> {
     let readings = before.unwrap_or_default().into_iter();
     readings
         .zip(after.unwrap_or_default())
-        .map(|(before, after)| after - before)
+        .map(|(before, after)| u64::from((after as u32).wrapping_sub(before as u32)))
         .collect()
 }
 
@@ -156,6 +157,7 @@ mod tests {
     fn completions_of_a_window_are_what_came_between_two_readings() {
         assert_eq!(since(Some(vec![5, 7]), Some(vec![6, 107])), [1, 100]);
         assert!(since(None, None).is_empty());
+        assert_eq!(since(Some(vec![u64::from(u32::MAX)]), Some(vec![3])), [4]);
     }
 
     #[test]

@@ -170,7 +170,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<String> {
             .map_err(|error| Unusable(format!("{error:#}")))?;
     }
     let vmigrater = narrow::vmigrater(args, &scenario)?;
-    check_json(args)?;
+    check_json(args.json.as_deref())?;
 
     let interrupt = Interrupt::catch().context("cannot catch signals")?;
     let scratch = Scratch::new().context("cannot make a temporary directory")?;
@@ -251,9 +251,9 @@ pub fn run(args: &RunArgs) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// Now, not after four minutes of measuring.
-fn check_json(args: &RunArgs) -> anyhow::Result<()> {
-    let Some(json) = &args.json else {
+/// Is there a directory for the result? Asked before anything that takes minutes.
+pub(crate) fn check_json(json: Option<&Path>) -> anyhow::Result<()> {
+    let Some(json) = json else {
         return Ok(());
     };
     let dir = json
@@ -273,7 +273,7 @@ fn check_json(args: &RunArgs) -> anyhow::Result<()> {
 /// The same on real VMs.
 fn on_kvm(scenario: Scenario, args: &RunArgs) -> anyhow::Result<String> {
     let vmigrater = narrow::vmigrater(args, &scenario)?;
-    check_json(args)?;
+    check_json(args.json.as_deref())?;
     let timeline = if args.no_record {
         Ns::ZERO
     } else {

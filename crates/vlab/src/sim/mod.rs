@@ -25,6 +25,7 @@ use experiment::result::Environment;
 use experiment::result::FORMAT;
 use experiment::result::RunResult;
 use experiment::scenario::Scenario;
+use experiment::stats::quantile;
 use rayon::prelude::*;
 use units::Ns;
 
@@ -96,6 +97,7 @@ pub struct SimArgs {
 /// A bad scenario, one that asks for what the simulator does not have, or a
 /// result that cannot be written.
 pub fn run(args: &SimArgs) -> anyhow::Result<String> {
+    crate::run::check_json(args.json.as_deref())?;
     let scenarios = points::load(&args.scenario, args.rounds)?;
     if args.check {
         let steps: Vec<usize> = scenarios.iter().map(check).collect::<anyhow::Result<_>>()?;
@@ -177,14 +179,13 @@ pub fn check(scenario: &Scenario) -> anyhow::Result<usize> {
 /// The median rate of an arm over its rounds.
 #[must_use]
 pub fn rate(result: &RunResult, load: &str, arm: &str, vms: u32) -> Option<f64> {
-    let mut rates: Vec<f64> = result
+    let rates: Vec<f64> = result
         .phases
         .iter()
         .filter(|phase| phase.load == load && phase.arm == arm && phase.vms_per_pcpu == vms)
         .filter_map(|phase| phase.io.as_ref().map(|io| io.ops_per_s))
         .collect();
-    rates.sort_by(f64::total_cmp);
-    rates.get(rates.len() / 2).copied()
+    quantile(&rates, 0.5)
 }
 
 /// Nothing of this machine is in a simulated result: the same file on every one.

@@ -9,6 +9,7 @@ use experiment::result::Io;
 use experiment::result::Latency;
 use experiment::result::Machine;
 use experiment::result::Phase;
+use experiment::scenario::Load;
 use experiment::scenario::LoadKind;
 use experiment::scenario::Scenario;
 use sim::engine::Sim;
@@ -22,6 +23,7 @@ use units::Time;
 use super::build;
 use super::recorded;
 use super::work;
+use crate::reproduce::vms;
 use crate::run::schedule::Step;
 
 /// What a step gave.
@@ -63,7 +65,11 @@ pub(super) fn simulate(
     let union_share = any_on as f64 / grains as f64;
     let share = |time: Ns| time.0 as f64 / window.0.max(1) as f64;
     let recording = sim.recorded();
-    let books = recorded::between(&books, recorded::books(&sim));
+    let mut books = recorded::between(&books, recorded::books(&sim));
+    let names = vms::all(scenario, step.arm.is_none()).into_iter();
+    for (vm, (table, nth)) in books.vms.iter_mut().zip(names) {
+        vm.name = table.name_of(nth);
+    }
     let tested = books.vms.first().map_or(&[][..], |vm| &vm.vcpus);
     let on_share = tested.iter().map(|vcpu| share(window - vcpu.ready));
     let on_share: Vec<f64> = on_share.collect();
@@ -158,10 +164,13 @@ fn compute(sim: &Sim, cpus: u32, window: Ns) -> Vec<f64> {
 
 /// Completions per vCPU, for the report to see the path: all on one, or none.
 fn completions(scenario: &Scenario, step: &Step<'_>, sim: &Sim) -> Vec<u64> {
-    let is_disk = step
-        .load
-        .is_some_and(|load| matches!(load.kind, LoadKind::Disk { .. }));
-    if !is_disk {
+    let is_on_one = |load: &Load| {
+        let mut devices = scenario.devices.iter();
+        let own = devices.find(|device| load.device.as_ref() == Some(&device.name));
+        own.is_some_and(|device| device.completion_vcpu.is_some())
+    };
+    let shows = |load: &Load| matches!(load.kind, LoadKind::Disk { .. }) || is_on_one(load);
+    if !step.load.is_some_and(shows) {
         return Vec::new();
     }
     let range = sim.machine().vms[0].vcpus.clone();

@@ -5,9 +5,12 @@ use std::fmt::Write;
 use std::path::Path;
 use std::path::PathBuf;
 
+use experiment::result::LoadWork;
+use experiment::result::Phase;
 use experiment::result::RunResult;
 use experiment::scenario::ArmKind;
 use experiment::scenario::Scenario;
+use experiment::stats::quantile;
 
 use super::rate;
 use crate::reproduce::scenario_parameters;
@@ -98,38 +101,71 @@ fn rows(text: &mut String, result: &RunResult) {
                     "{:<20} {vms:>4} {:<16} {own:>12.1} {ratio:>10}  {}",
                     load.name,
                     arm.name,
-                    together(result, &load.name, &arm.name)
+                    together(result, &load.name, &arm.name, vms)
                 );
             }
         }
     }
 }
 
-/// What all VMs together got done in an arm's first round, by load.
-fn together(result: &RunResult, load: &str, arm: &str) -> String {
-    let mut phases = result.phases.iter();
-    let phase = phases.find(|phase| phase.load == load && phase.arm == arm);
-    let mut sums: Vec<(&str, f64, f64)> = Vec::new();
-    let all = phase.iter().flat_map(|phase| &phase.work);
-    for load in all.flat_map(|vm| &vm.loads) {
-        let known = sums.iter().position(|(name, ..)| *name == load.load);
-        let place = known.unwrap_or_else(|| {
-            sums.push((&load.load, 0.0, 0.0));
-            sums.len() - 1
-        });
-        sums[place].1 += load.ops_per_s;
-        sums[place].2 += load.bytes_per_s / 1e6;
+/// What all VMs together got done in an arm, by load: the medians of the rounds.
+fn together(result: &RunResult, load: &str, arm: &str, vms: u32) -> String {
+    let of = |phase: &&Phase| phase.load == load && phase.vms_per_pcpu == vms && phase.arm == arm;
+    let works = || result.phases.iter().filter(of).map(|phase| &phase.work);
+    let mut names: Vec<&str> = Vec::new();
+    for done in works().flatten().flat_map(|vm| &vm.loads) {
+        if !names.contains(&done.load.as_str()) {
+            names.push(&done.load);
+        }
     }
-    let shown = |(name, ops, mb): &(&str, f64, f64)| match *mb {
-        0.0 => format!("{name} {ops:.1}"),
-        mb => format!("{name} {ops:.1} ({mb:.2} MB/s)"),
+    let median = |name: &str, of: fn(&LoadWork) -> f64| {
+        let sums = works().map(|work| {
+            let loads = work.iter().flat_map(|vm| &vm.loads);
+            loads.filter(|done| done.load == name).map(of).sum()
+        });
+        quantile(&sums.collect::<Vec<f64>>(), 0.5).unwrap_or(0.0)
     };
-    sums.iter().map(shown).collect::<Vec<_>>().join(", ")
+    let shown = |name: &&str| {
+        let ops = median(name, |done| done.ops_per_s);
+        match median(name, |done| done.bytes_per_s / 1e6) {
+            0.0 => format!("{name} {ops:.1}"),
+            mb => format!("{name} {ops:.1} ({mb:.2} MB/s)"),
+        }
+    };
+    names.iter().map(shown).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Two rounds: what stands between them, not the one or the other.
+    #[test]
+    fn figures_of_a_point_are_medians_of_its_rounds() {
+        let text = r#"
+            name = "s"
+            title = "s"
+            topology = { cpus = 1 }
+            sharing = { slice = "3 ms" }
+            measure = { rounds = 2, warmup = "1 ms", window = "50 ms", baselines = "none" }
+            device = [{ name = "disk", kind = "ssd" }]
+            load = [{ name = "reads", kind = "reader" }]
+            vm = [{ name = "web", count = 2 }]
+            arm = [{ name = "vanilla" }]
+        "#;
+        let mut points = Scenario::parse_points(text, "s.toml", &Default::default()).unwrap();
+        let (mut result, _) = super::super::simulate(&points.remove(0)).unwrap();
+        for (phase, ops) in result.phases.iter_mut().zip([100.0, 300.0]) {
+            phase.io.as_mut().unwrap().ops_per_s = ops;
+            for done in phase.work.iter_mut().flat_map(|vm| &mut vm.loads) {
+                done.ops_per_s = ops;
+                done.bytes_per_s = ops * 1e6;
+            }
+        }
+        assert_eq!(rate(&result, "reads", "vanilla", 2), Some(200.0));
+        let text = table(&[result], None);
+        assert!(text.contains("reads 400.0 (400.00 MB/s)"), "{text}");
+    }
 
     #[test]
     fn each_point_has_a_file_of_its_own() {

@@ -30,6 +30,8 @@ use crate::result::RunResult;
 use crate::result::TaskState;
 use crate::result::Timeline;
 use crate::scenario::LoadKind;
+use crate::scenario::Scenario;
+use crate::scenario::Vm;
 use crate::stats::MIN_PAIRS_FOR_VERDICT;
 
 /// The page.
@@ -47,6 +49,8 @@ struct Page {
     any_timeline: bool,
     any_books: bool,
     books_header: [&'static str; 11],
+    work_header: [&'static str; 10],
+    any_work: bool,
     few: Option<usize>,
 }
 
@@ -73,7 +77,11 @@ struct Load {
     time_rows: Vec<Vec<String>>,
     header: Vec<&'static str>,
     rows: Vec<Vec<String>>,
+    /// Columns of these that hold words.
+    words: &'static [usize],
     books: Vec<Vec<String>>,
+    /// What each VM got done.
+    work: Vec<Vec<String>>,
     timelines: Vec<Strips>,
 }
 
@@ -114,7 +122,7 @@ pub fn page(result: &RunResult) -> Result<String, askama::Error> {
         lead: lead(result),
         facts: facts(result),
         warnings: result.warnings.clone(),
-        sums: sums(&analysis),
+        sums: sums(&analysis, result),
         loads,
         states: TaskState::ALL
             .into_iter()
@@ -127,6 +135,8 @@ pub fn page(result: &RunResult) -> Result<String, askama::Error> {
         any_timeline,
         any_books: result.phases.iter().any(|phase| phase.books.is_some()),
         books_header: crate::report::books::HEADER,
+        work_header: crate::report::work::HEADER,
+        any_work: result.phases.iter().any(|phase| !phase.work.is_empty()),
         few: (rounds < MIN_PAIRS_FOR_VERDICT).then_some(rounds),
     }
     .render()
@@ -141,15 +151,35 @@ fn lead(result: &RunResult) -> String {
         1 => "a compute thread on each CPU beside the I/O".to_owned(),
         n => format!("{n} compute threads on each CPU beside the I/O"),
     };
+    let machine = match s.vms.first() {
+        Some(tested) => own_vms(s, tested),
+        None => format!(
+            "A VM of {} vCPUs shares each CPU with others: {} VMs per CPU take turns of {}. {}",
+            s.topology.cpus,
+            vms.join(", "),
+            s.sharing.slice,
+            capitalised(&compute),
+        ),
+    };
     format!(
-        "A VM of {} vCPUs shares each CPU with others: {} VMs per CPU take turns of {}. {}; {} round(s) of {} per arm, arms interleaved: {}.",
-        s.topology.cpus,
-        vms.join(", "),
-        s.sharing.slice,
-        capitalised(&compute),
+        "{machine}; {} round(s) of {} per arm, arms interleaved: {}.",
         s.measure.rounds,
         s.measure.window,
         arms.join(", ")
+    )
+}
+
+/// The machine of a scenario that names its VMs.
+fn own_vms(scenario: &Scenario, tested: &Vm) -> String {
+    let sum = |of: fn(&Vm) -> u32| -> u32 { scenario.vms.iter().map(of).sum() };
+    let host = scenario.sim.as_ref().map_or("", |sim| sim.host.as_str());
+    format!(
+        "{} VM(s) with {} vCPUs in all share {} pCPUs under {host}; {} with {} vCPU(s) is under test",
+        sum(|vm| vm.count),
+        sum(|vm| vm.count * vm.vcpus),
+        scenario.topology.cpus,
+        tested.name_of(0),
+        tested.vcpus,
     )
 }
 
@@ -208,7 +238,7 @@ fn facts(result: &RunResult) -> Vec<(&'static str, String)> {
     facts
 }
 
-fn sums(analysis: &Analysis) -> Vec<Sum> {
+fn sums(analysis: &Analysis, result: &RunResult) -> Vec<Sum> {
     let shown = analysis
         .pooled
         .iter()
@@ -225,7 +255,11 @@ fn sums(analysis: &Analysis) -> Vec<Sum> {
                 class: rates::class(r.verdict()),
                 mark: rates::mark(r.verdict()),
                 arm: pool.arm.clone(),
-                what: format!("{} VMs per CPU, {path}, {} pairs", pool.vms_per_pcpu, r.n),
+                what: format!(
+                    "{}, {path}, {} pairs",
+                    result.scenario.sharing_of(pool.vms_per_pcpu),
+                    r.n
+                ),
                 ratio: ratio(&r),
                 verdict: r.verdict().to_string(),
                 of_bound: pool
@@ -262,7 +296,9 @@ fn one_load(
         time_rows: times::table(result, table),
         header: columns.header(),
         rows: rows.collect(),
+        words: columns.words(),
         books: crate::report::books::rows(result, &table.load),
+        work: crate::report::work::rows(result, &table.load),
         timelines: timelines(table, result),
     }
 }
@@ -327,7 +363,7 @@ fn timelines(table: &LoadTable, result: &RunResult) -> Vec<Strips> {
         };
         (!strips.is_empty()).then(|| Strips {
             halts: recorded(*vms).any(halted),
-            title: format!("{vms} VMs per CPU"),
+            title: result.scenario.sharing_of(*vms),
             strips,
         })
     };

@@ -61,7 +61,7 @@ pub(super) fn draw(result: &RunResult, table: &LoadTable, vanilla: Option<&str>)
     for row in rows {
         if vms != Some(row.vms_per_pcpu) {
             vms = Some(row.vms_per_pcpu);
-            let text = format!("{} VMs per CPU", row.vms_per_pcpu);
+            let text = result.scenario.sharing_of(row.vms_per_pcpu);
             svg.text("group", 4.0, y + 17.0, Anchor::Start, &text);
             y += GROUP;
         }

@@ -105,10 +105,11 @@ fn lead(reproduction: &Reproduction) -> String {
     } else {
         format!(" Not as they are fixed: {}.", set.join(", "))
     };
-    format!(
-        "{} experiments, simulated with one set of parameters: {effort}.{set}",
-        reproduction.experiments.len()
-    )
+    let experiments = match reproduction.experiments.len() {
+        1 => "1 experiment".to_owned(),
+        count => format!("{count} experiments"),
+    };
+    format!("{experiments}, simulated with one set of parameters: {effort}.{set}")
 }
 
 fn shapes_of(one: &Experiment) -> String {
@@ -365,6 +366,7 @@ mod tests {
         assert_eq!(page.matches(r#"<path class="published"#).count(), 3);
         assert_eq!(page.matches(r#"class="whisker""#).count(), 3);
         for shown in [
+            "1 experiment, simulated",
             "ours is first",
             "by far",
             "1 of 2 hold",

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use crate::analysis::tests::fixture;
 use crate::result::IoTime;
+use crate::result::Phase;
 use crate::result::RunResult;
 use units::Ns;
 
@@ -93,7 +94,7 @@ fn the_bar_of_a_request_adds_up() {
     let analysis = crate::analysis::analyse(&result);
     let rows = super::times::table(&result, &analysis.loads[0]);
     // ours: 2 s of one thread over 5400 and 6000 requests per second.
-    let mean = (1e6 / 5400.0 + 1e6 / 6000.0) / 2.0;
+    let mean = 1e6 / 5700.0;
     assert_eq!(
         rows[2].last().unwrap(),
         &format!("{mean:.0} [{:.0}..{:.0}]", 1e6 / 6000.0, 1e6 / 5400.0)
@@ -101,6 +102,26 @@ fn the_bar_of_a_request_adds_up() {
     assert_eq!(rows[2][..2], ["2 VMs per CPU", "ours"]);
     // Device: 1100 of 2000 ms.
     assert_eq!(rows[2][3], format!("{:.0}", mean * 0.55));
+}
+
+/// One request in two seconds: the bar is longer by the time that this took, and not by the
+/// half of what that one request took.
+#[test]
+fn a_round_that_stood_still_hides_no_other() {
+    let mut result = fixture();
+    let stuck = |p: &&mut Phase| p.load == "pulse" && p.arm == "ours";
+    let phase = result.phases.iter_mut().find(stuck).unwrap();
+    phase.io.as_mut().unwrap().ops_per_s = 0.5;
+    let analysis = crate::analysis::analyse(&result);
+    let rows = super::times::table(&result, &analysis.loads[0]);
+    let last = rows[2].last().unwrap();
+    assert!(last.ends_with("..2000000]"), "{last}");
+    let shown: f64 = last.split(' ').next().unwrap().parse().unwrap();
+    assert!((shown - 4e6 / 12_000.0).abs() < 30.0, "{last}");
+    let picture = super::times::draw(&result, &analysis.loads[0]);
+    assert!(picture.contains("a round beyond: 2000000 us"), "{picture}");
+    // The other bars can be told apart: an axis of a millisecond, not of two seconds.
+    assert!(picture.contains(">1000</text>") && !picture.contains(">2000</text>"));
 }
 
 #[test]
@@ -131,6 +152,31 @@ fn without_records_there_are_no_empty_pictures() {
         phase.window = Ns::ZERO;
     }
     assert_balanced(&super::page(&result).unwrap());
+}
+
+/// Numbers end at the right, whether or not there is a column of verdicts before them.
+#[test]
+fn only_words_begin_at_the_left() {
+    let mut result = fixture();
+    let header = |result: &RunResult| {
+        let page = super::page(result).unwrap();
+        let from = page.find("<caption>All numbers").unwrap();
+        page[from..].split("</thead>").next().unwrap().to_owned()
+    };
+    let few = header(&result);
+    assert!(few.contains(r#"class="n">of bound<"#) && !few.contains("verdict"));
+    // Each round three times over.
+    for more in [2, 4] {
+        let phases = result.phases.clone().into_iter();
+        let again = phases.filter(|phase| phase.round < 2).map(|phase| Phase {
+            round: phase.round + more,
+            ..phase
+        });
+        result.phases.extend(again.collect::<Vec<_>>());
+    }
+    let enough = header(&result);
+    assert!(enough.contains(r#"scope="col">verdict<"#), "{enough}");
+    assert!(enough.contains(r#"class="n">of bound<"#), "{enough}");
 }
 
 /// A real run: everything that is on the page for the fixture is there for it.

@@ -10,6 +10,7 @@ use super::svg::Svg;
 use super::svg::short;
 use crate::analysis::LoadTable;
 use crate::analysis::phases_of;
+use crate::result::IoTime;
 use crate::result::Phase;
 use crate::result::RunResult;
 use crate::result::SOLO;
@@ -21,14 +22,18 @@ const BARS: (f64, f64) = (130.0, 770.0);
 const ROW: f64 = 30.0;
 const GROUP: f64 = 24.0;
 const HEAD: f64 = 24.0;
+/// A round of more than so many of the longest bar is at the picture's edge: one that
+/// stood still would leave nothing to see of all others.
+const BEYOND: f64 = 3.0;
 
 /// One bar.
 #[derive(Debug)]
 pub(super) struct Bar {
     group: String,
     name: String,
-    /// Microseconds of thread time per request, in the order of
-    /// [`TaskState::ALL`]: the mean of the rounds.
+    /// Microseconds of thread time per request, in the order of [`TaskState::ALL`], all
+    /// rounds together: a round in which little was done counts with the little that it
+    /// did. The mean of the rounds would be that of the worst one.
     parts: [f64; TaskState::ALL.len()],
     /// The same of each round, all parts together.
     rounds: Vec<f64>,
@@ -36,20 +41,22 @@ pub(super) struct Bar {
 
 impl Bar {
     fn of(group: String, name: &str, phases: &[&Phase]) -> Option<Self> {
-        let per_request: Vec<[f64; TaskState::ALL.len()]> =
-            phases.iter().filter_map(|p| time_per_request(p)).collect();
-        let n = per_request.len();
-        let mut parts = [0.0; TaskState::ALL.len()];
-        for one in &per_request {
-            for (sum, part) in parts.iter_mut().zip(one) {
-                *sum += part / n as f64;
-            }
-        }
-        (n > 0).then(|| Self {
+        let known: Vec<(&IoTime, f64)> = phases.iter().filter_map(|p| requests(p)).collect();
+        let all: f64 = known.iter().map(|(_, requests)| requests).sum();
+        let spent = |state| -> f64 {
+            known
+                .iter()
+                .map(|(time, _)| time.of(state).as_us_f64())
+                .sum()
+        };
+        let rounds = known.iter().filter(|(_, requests)| *requests >= 1.0);
+        (all >= 1.0).then(|| Self {
             group,
             name: name.to_owned(),
-            parts,
-            rounds: per_request.iter().map(|one| one.iter().sum()).collect(),
+            parts: TaskState::ALL.map(|state| spent(state) / all),
+            rounds: rounds
+                .map(|(time, requests)| time.total().as_us_f64() / requests)
+                .collect(),
         })
     }
 
@@ -58,11 +65,10 @@ impl Bar {
     }
 }
 
-/// Microseconds of thread time per completed request, by state.
-fn time_per_request(phase: &Phase) -> Option<[f64; TaskState::ALL.len()]> {
-    let time = phase.io_time.as_ref()?;
-    let requests = phase.io.as_ref()?.ops_per_s * phase.window.as_secs_f64();
-    (requests >= 1.0).then(|| TaskState::ALL.map(|state| time.of(state).as_us_f64() / requests))
+/// Where the time of a phase went, and how many requests it completed.
+fn requests(phase: &Phase) -> Option<(&IoTime, f64)> {
+    let done = phase.io.as_ref()?.ops_per_s * phase.window.as_secs_f64();
+    Some((phase.io_time.as_ref()?, done))
 }
 
 /// All bars of a load.
@@ -70,7 +76,7 @@ fn bars(result: &RunResult, table: &LoadTable) -> Vec<Bar> {
     let solo = phases_of(result, &table.load, 1, SOLO);
     let solo = Bar::of("no sharing".to_owned(), SOLO, &solo);
     let arms = table.rows.iter().filter_map(|row| {
-        let group = format!("{} VMs per CPU", row.vms_per_pcpu);
+        let group = result.scenario.sharing_of(row.vms_per_pcpu);
         let phases = phases_of(result, &table.load, row.vms_per_pcpu, &row.arm);
         Bar::of(group, &row.arm, &phases)
     });
@@ -87,11 +93,9 @@ pub(super) fn draw(result: &RunResult, table: &LoadTable) -> String {
     groups.dedup();
     let height = HEAD + bars.len() as f64 * ROW + groups.len() as f64 * GROUP + 24.0;
     let mut svg = Svg::new(WIDTH, height);
-    let most = bars
-        .iter()
-        .flat_map(|bar| &bar.rounds)
-        .copied()
-        .fold(0.0, f64::max);
+    let most = |values: &mut dyn Iterator<Item = f64>| values.fold(0.0, f64::max);
+    let longest = most(&mut bars.iter().map(Bar::total));
+    let most = most(&mut bars.iter().flat_map(|bar| &bar.rounds).copied()).min(BEYOND * longest);
     let scale = Scale::up_to(most, BARS.0, BARS.1);
     let bottom = height - 22.0;
     svg.text(
@@ -152,9 +156,15 @@ fn draw_bar(svg: &mut Svg, bar: &Bar, scale: Scale, y: f64) {
         let tip = format!("one round: {} us", short(*round));
         svg.dot("round small", scale.x(*round), y + ROW - 3.0, &tip);
     }
-    let text = format!("{} us", short(total.round()));
     let most = bar.rounds.iter().copied().fold(total, f64::max);
-    svg.text("quiet", scale.x(most) + 8.0, y + 19.0, Anchor::Start, &text);
+    let (end, text) = if most > scale.max {
+        let most = short(most.round());
+        let text = format!("{} us, a round beyond: {most} us", short(total.round()));
+        (total, text)
+    } else {
+        (most, format!("{} us", short(total.round())))
+    };
+    svg.text("quiet", scale.x(end) + 8.0, y + 19.0, Anchor::Start, &text);
 }
 
 /// The numbers behind the picture: one row per bar, microseconds by state; the

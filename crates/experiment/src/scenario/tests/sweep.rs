@@ -74,6 +74,16 @@ fn errors_of_a_sweep_name_its_lines() {
             2,
             &["is [1]", "2 values"],
         ),
+        (
+            "\"sim.seed\" = [1, 2]\n\"sim.seed, sim.submit\" = [[1, \"1 us\"]]",
+            3,
+            &["is \"sim.seed\"", "each field once"],
+        ),
+        (
+            "\"sim.seed, sim.seed\" = [[1, 2]]",
+            2,
+            &["is \"sim.seed\"", "each field once"],
+        ),
         ("", 1, &["`sweep` is empty"]),
     ];
     for (axis, line, wanted) in cases {

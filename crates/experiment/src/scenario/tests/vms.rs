@@ -164,6 +164,17 @@ fn loads_that_no_vm_names_have_phases() {
     assert!(scenario.vms[0].loads.is_none());
 }
 
+#[test]
+fn completions_arrive_on_a_vcpu_of_all_that_use_the_device() {
+    let with = |vcpu: u32| GOOD.replace("wait = \"7 ms\"", &format!("completion_vcpu = {vcpu}"));
+    assert!(one(&with(1)).is_ok());
+    // VMs without loads of their own run those of the phases.
+    let text = with(1).replace("loads = [\"meets\"]\n", "vcpus = 1\n");
+    let text = text.replace("loads = [\"reads\", \"ping\"]\n", "");
+    let error = one(&text).unwrap_err().to_string();
+    assert!(error.contains("VM \"sums\" uses it"), "{error}");
+}
+
 /// What a real machine cannot do is refused where it stands.
 #[test]
 fn only_the_simulator_reads_vms_devices_programs_and_sweeps() {
@@ -323,6 +334,16 @@ fn every_error_names_line_field_value_and_what_is_right() {
             "name = \"sums\"",
             "name = \"web\"",
             &["s.toml:56:", "`vm[2].name`", "of its own"],
+        ),
+        (
+            "wait = \"7 ms\"",
+            "completion_vcpu = 2",
+            &[
+                "s.toml:17:",
+                "`device[0].completion_vcpu` is 2",
+                "VM \"web\"",
+                "0 to 1",
+            ],
         ),
         (
             "kind = \"hdd\"",

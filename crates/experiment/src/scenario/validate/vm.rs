@@ -264,6 +264,38 @@ const fn synchronised(load: &Load) -> Option<&'static str> {
     }
 }
 
+/// Every VM that uses a device has the vCPU on which its completions arrive; `spans`:
+/// where that is written.
+pub(super) fn completions(
+    vms: &[Vm],
+    phases: &[Load],
+    devices: &[Device],
+    spans: &[Range<usize>],
+    at: &Locator<'_>,
+) -> Result<(), ScenarioError> {
+    for (index, device) in devices.iter().enumerate() {
+        let Some(vcpu) = device.completion_vcpu else {
+            continue;
+        };
+        let uses = |vm: &&Vm| {
+            let mut loads = vm.loads.as_deref().unwrap_or(phases).iter();
+            loads.any(|load| load.device.as_ref() == Some(&device.name))
+        };
+        let small = vms.iter().filter(uses).find(|vm| vcpu >= vm.vcpus);
+        if let Some(vm) = small {
+            let expected = format!(
+                "VM {} uses it and has vcpus = {}: write a number from 0 to {}",
+                quoted(&vm.name),
+                vm.vcpus,
+                vm.vcpus - 1
+            );
+            let field = format!("device[{index}].completion_vcpu");
+            return Err(at.value(spans[index].clone(), field, vcpu, expected));
+        }
+    }
+    Ok(())
+}
+
 /// The loads that have a phase each: those that no VM names, or, where the VM under
 /// test names its own, the first of these.
 pub(super) fn phases(
