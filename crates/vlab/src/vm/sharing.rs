@@ -44,19 +44,8 @@ pub struct Sharing {
 }
 
 impl Sharing {
-    /// The line with which a script asks that the sharing begin, or go on.
+    /// The line with which a script asks that the sharing begin.
     pub const START: &str = "vlab: share";
-    /// The line with which a script asks for all of its vCPUs. An emulated vCPU that is away
-    /// when another starts it misses that now and then (one start in six; the kernel says
-    /// "CPU1 failed to report alive state" after 10 s, and it stays offline for good): to be
-    /// said before a suspension, and before a vCPU goes online.
-    pub const PAUSE: &str = "vlab: do not share";
-
-    /// What a script that has printed `out` asks for.
-    fn is_wanted(out: &str) -> bool {
-        let mut words = out.lines().rev();
-        words.find(|line| [Self::START, Self::PAUSE].contains(line)) == Some(Self::START)
-    }
 }
 
 /// A thread that takes vCPUs away until it is stopped or they are gone.
@@ -78,14 +67,15 @@ impl Sharer {
         let thread = std::thread::Builder::new()
             .name("vlab-sharing".into())
             .spawn(move || {
-                let wanted = || fs::read_to_string(&out).is_ok_and(|out| Sharing::is_wanted(&out));
-                while !wanted() {
+                while !fs::read_to_string(&out)
+                    .is_ok_and(|out| out.lines().any(|line| line == Sharing::START))
+                {
                     if stopped.load(Ordering::Relaxed) {
                         return Ok(0);
                     }
                     std::thread::sleep(POLL);
                 }
-                share(sharing, &vcpu_threads(qemu, vcpus)?, &wanted, &stopped)
+                share(sharing, &vcpu_threads(qemu, vcpus)?, &stopped)
             })?;
         Ok(Self { stop, thread })
     }
@@ -133,12 +123,7 @@ struct Taken {
 
 /// The whole life of the thread. What is stopped when it ends goes on, because
 /// the kernel detaches what a thread traced.
-fn share(
-    sharing: Sharing,
-    threads: &[Pid],
-    wanted: &dyn Fn() -> bool,
-    stop: &AtomicBool,
-) -> io::Result<u64> {
+fn share(sharing: Sharing, threads: &[Pid], stop: &AtomicBool) -> io::Result<u64> {
     let period = sharing.on + sharing.off;
     let begin = Instant::now();
     let mut taken = Vec::new();
@@ -162,19 +147,16 @@ fn share(
             break;
         };
         std::thread::sleep(next.next.saturating_duration_since(Instant::now()));
-        let stays = !next.away && !wanted();
         let alive = if next.away {
             give_back(next.tid)?
-        } else if stays {
-            true
         } else {
             gaps += 1;
             is_alive(ptrace::interrupt(next.tid))?
         };
-        next.away = !next.away && !stays;
         // From now, not from when it was due: a host that is late must not
         // shorten what follows.
-        next.next = Instant::now() + if next.away { sharing.off } else { sharing.on };
+        next.next = Instant::now() + if next.away { sharing.on } else { sharing.off };
+        next.away = !next.away;
         let tid = next.tid;
         if !alive {
             taken.retain(|vcpu| vcpu.tid != tid);
@@ -239,17 +221,6 @@ mod tests {
         }
     }
 
-    #[test]
-    fn the_last_word_decides_whether_vcpus_are_shared() {
-        let (start, pause) = (Sharing::START, Sharing::PAUSE);
-        assert!(!Sharing::is_wanted("boot\n"));
-        assert!(Sharing::is_wanted(&format!("boot\n{start}\nmore\n")));
-        assert!(!Sharing::is_wanted(&format!("{start}\n{pause}\nmore\n")));
-        assert!(Sharing::is_wanted(&format!("{pause}\n{start}\n")));
-        // Not yet a whole line, or not that line.
-        assert!(!Sharing::is_wanted(&format!("{pause}\nsays {start}\n")));
-    }
-
     /// CPU time of a process so far, in ticks.
     fn cpu_ticks(pid: u32) -> u64 {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
@@ -271,7 +242,7 @@ mod tests {
             off: Duration::from_millis(95),
         };
         let (gaps, ran) = std::thread::scope(|scope| {
-            let sharer = scope.spawn(|| share(sharing, &[tid], &|| true, &stop).unwrap());
+            let sharer = scope.spawn(|| share(sharing, &[tid], &stop).unwrap());
             std::thread::sleep(Duration::from_secs(1));
             let ran = cpu_ticks(busy.id());
             stop.store(true, Ordering::Relaxed);
@@ -297,7 +268,7 @@ mod tests {
             on: Duration::from_millis(5),
             off: Duration::from_millis(5),
         };
-        share(sharing, &[tid], &|| true, &AtomicBool::new(false)).unwrap();
+        share(sharing, &[tid], &AtomicBool::new(false)).unwrap();
         let _ = short.wait();
     }
 }
