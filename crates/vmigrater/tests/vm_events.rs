@@ -85,6 +85,10 @@ find_port() {
 	return 1
 }
 
+online() {
+	cat /sys/devices/system/cpu/online
+}
+
 configure
 dd if=/dev/vda of=/dev/null bs=4k iflag=direct 2>/dev/null &
 r0=$!
@@ -112,12 +116,12 @@ fi
 
 # A vCPU goes while the daemon holds a task there, and comes back.
 until_ok "$daemon" held_on 1 && echo "hotplug held yes"
-echo 0 >/sys/devices/system/cpu/cpu1/online && echo "hotplug offline $(cat /sys/devices/system/cpu/online)"
+echo 0 >/sys/devices/system/cpu/cpu1/online && echo "hotplug offline $(online)"
 reads >/tmp/reads
 until_ok 0 goes_on && echo "hotplug goes-on yes"
 usleep 2000000
 answers && echo "hotplug answers-without yes"
-echo 1 >/sys/devices/system/cpu/cpu1/online && echo "hotplug online $(cat /sys/devices/system/cpu/online)"
+echo 1 >/sys/devices/system/cpu/cpu1/online && echo "hotplug online $(online)"
 after hotplug
 
 # A cpuset is narrowed in flight, then widened.
@@ -155,6 +159,14 @@ echo mem >/sys/power/state
 woke=$?
 speak_again
 echo "suspend woke $woke"
+# One suspension of about fifteen loses an emulated vCPU beside other work: "CPU1 failed to
+# report alive state", says the kernel after 10 s, and does not try again. Then there is
+# nowhere to move to, which is not the daemon's doing. The guest gives itself up and is
+# booted again, which the report counts (failed tries).
+if [ "$(online)" != 0-1 ]; then
+	echo "suspend lost a vCPU: $(online)"
+	echo c >/proc/sysrq-trigger
+fi
 after suspended
 
 echo "at $(uptime_s) s, end"
