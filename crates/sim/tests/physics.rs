@@ -21,6 +21,7 @@ use sim::ids::VmId;
 use sim::program::Reader;
 use sim::program::ReaderSettings;
 use sim::queue::QueueKind;
+use sim::record::Does;
 use units::Ns;
 use units::Time;
 
@@ -228,6 +229,60 @@ fn waiting_for_io_on_a_vcpu_that_is_away_is_inactivity() {
     sim.run_until(Time(2_000_000_000));
     let inactive = sim.guest(VmId(0)).tasks()[0].inactive.as_secs_f64();
     assert!((0.97..1.03).contains(&inactive), "{inactive} s of 2");
+}
+
+/// A reader whose moves cost so much, beside compute, in one of two VMs of 4 vCPUs: its
+/// moves in 2 s, how long they have held it up, how long it slept, and its inactivity.
+fn moves_that_cost(cost: Ns) -> (u64, Ns, Ns, Ns) {
+    let machine = common::machine(4, 2, false);
+    let kernel = KernelSettings {
+        migration_delay: cost,
+        ..KernelSettings::scaled(4)
+    };
+    let mut guests = common::guests(&machine, kernel, 1);
+    for guest in &mut guests {
+        for vcpu in 0..4 {
+            guest.add(common::compute(vcpu));
+        }
+    }
+    let task = guests[0].add(common::task("reader", 0, reader(1, Ns::from_us(10))));
+    let published = MigraterSettings::published();
+    guests[0].set_migrater(Migrater::new(published, 4, None));
+    let mut sim = common::simulation(machine, guests, cfs(), QueueKind::Heap, 1);
+    sim.spread_starts(Ns::from_ms(44));
+    sim.add_device(Box::new(Delay::new(Ns::from_us(100), 0)), Path::Submitter);
+    sim.run_until(Time(1_000_000_000));
+    sim.open_window();
+    sim.run_until(Time(3_000_000_000));
+    let task = &sim.guest(VmId(0)).tasks()[task.index()];
+    let asleep = task.spent[Does::Asleep as usize];
+    (task.moved, task.held_up, asleep, task.inactive)
+}
+
+/// Equation (1): each move costs C_avg, in which the task issues no request.
+#[test]
+fn a_move_holds_a_task_up_for_what_it_costs() {
+    const COST: Ns = Ns::from_ms(1);
+    let (moved, held_up, ..) = moves_that_cost(COST);
+    assert!(moved > 50, "{moved} moves in 2 s");
+    let cost = COST * moved;
+    assert!(
+        held_up <= cost + COST && held_up > cost * 4 / 5,
+        "{moved} moves held it up for {held_up:?}"
+    );
+}
+
+/// Where its vCPU is away meanwhile that is inactivity (C2), and not counted twice.
+#[test]
+fn what_a_move_costs_on_a_vcpu_that_is_away_is_inactivity() {
+    // Longer than any turn of its vCPU.
+    let (moved, held_up, asleep, inactive) = moves_that_cost(Ns::from_ms(20));
+    assert!(moved > 10 && held_up > Ns::ZERO, "{moved}, {held_up:?}");
+    let away = asleep - held_up;
+    assert!(
+        away > asleep / 5 && away <= inactive,
+        "held up for {held_up:?} of {asleep:?}, inactive {inactive:?}"
+    );
 }
 
 #[test]

@@ -117,8 +117,8 @@ fn vsmtio_is_that_of_reproduce() {
 fn jupiter_is_that_of_reproduce() {
     let points = points("paper-jupiter.toml");
     let words = [
-        "load.program.work = $jupiter.round_us, ",
-        "load.partner.work = $jupiter.round_us * 500",
+        "load.program.work = $jupiter.round_us * $jupiter.streamcluster_rounds, ",
+        "load.partner.work = $jupiter.round_us * $jupiter.freqmine_rounds",
     ];
     let speed = |host: &str| {
         let vms = work(&points, &[words[0], words[1], host]);
@@ -142,7 +142,7 @@ fn check_says_what_names_give() {
             "paper-fig14.toml",
             [
                 "$client.read_kib * 1024 is 6656",
-                "$ssd.latency_us / 4 - $guest.submit_us is \"17us 500ns\"",
+                "$ssd.latency_us / $client.waits - $guest.submit_us is \"17us 500ns\"",
             ],
         ),
         (

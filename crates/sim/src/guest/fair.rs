@@ -196,7 +196,10 @@ impl Guest {
                 t.blocked_io += length;
                 t.inactive += gone;
             }
-            TaskState::Blocked if t.in_transit => t.inactive += gone,
+            TaskState::Blocked if t.in_transit => {
+                t.inactive += gone;
+                t.held_up += length - gone;
+            }
             TaskState::Blocked | TaskState::Exited => {}
         }
     }

@@ -168,6 +168,7 @@ impl Guest {
             blocked_io: Ns::ZERO,
             queued: Ns::ZERO,
             inactive: Ns::ZERO,
+            held_up: Ns::ZERO,
             away_seen: Ns::ZERO,
             spent: [Ns::ZERO; 7],
             booked: Time::ZERO,
@@ -248,6 +249,7 @@ impl Guest {
             task.blocked_io = Ns::ZERO;
             task.queued = Ns::ZERO;
             task.inactive = Ns::ZERO;
+            task.held_up = Ns::ZERO;
             task.spent = [Ns::ZERO; 7];
             task.switches = 0;
             task.moved = 0;

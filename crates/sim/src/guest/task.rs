@@ -80,6 +80,9 @@ pub struct Task {
     /// Time queued, current or waiting for I/O on a vCPU that was away: none of it
     /// can issue a request (C2).
     pub inactive: Ns,
+    /// Time that its moves have held it up while its vCPU ran (C_avg of equation (1)):
+    /// it issues no request then either.
+    pub held_up: Ns,
     /// The time that its vCPU has been away, as of when it was settled last.
     pub(crate) away_seen: Ns,
     /// Where its time went, in the order of [`Does::ALL`]; together all of it.

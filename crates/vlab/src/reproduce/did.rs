@@ -36,8 +36,10 @@ pub(super) struct Did {
     pub(super) halted: f64,
     /// vCPUs that waited on their pCPU.
     pub(super) retained: f64,
-    /// Share of its time in which an I/O task was inactive.
+    /// Share of its time in which an I/O task was inactive, and in which a move of its
+    /// own held it up.
     pub(super) inactive: f64,
+    pub(super) held_up: f64,
     /// Moves of the daemon, and the smallest possible number.
     pub(super) moves: f64,
     pub(super) moves_min: f64,
@@ -158,6 +160,7 @@ fn did(sim: &Sim, vm: VmId, window: Ns, part: [f64; 4]) -> Did {
     let trips = sim.round_trips(vm);
     let io_tasks = of(IO).count().max(1) as f64;
     let inactive: Ns = of(IO).map(|t| t.inactive).sum();
+    let held_up: Ns = of(IO).map(|t| t.held_up).sum();
     let counts = guest.migrater().map(|migrater| migrater.counts());
     Did {
         bytes: sum(IO, |t| t.done.bytes) / seconds,
@@ -177,6 +180,7 @@ fn did(sim: &Sim, vm: VmId, window: Ns, part: [f64; 4]) -> Did {
         halted: part[2],
         retained: part[3],
         inactive: inactive.as_secs_f64() / seconds / io_tasks,
+        held_up: held_up.as_secs_f64() / seconds / io_tasks,
         moves: counts.map_or(0.0, |c| c.n_migrate() as f64 / seconds),
         moves_min: counts.map_or(0.0, |c| c.n_min as f64 / seconds),
     }
@@ -205,6 +209,7 @@ pub(super) fn mean(runs: &[Run]) -> Run {
             halted: of(|d| d.halted),
             retained: of(|d| d.retained),
             inactive: of(|d| d.inactive),
+            held_up: of(|d| d.held_up),
             moves: of(|d| d.moves),
             moves_min: of(|d| d.moves_min),
         }

@@ -6,7 +6,6 @@
 use sim::device::NetSettings;
 use sim::device::SsdSettings;
 use sim::ids::DeviceId;
-use sim::machine::Costs;
 use sim::program::ReaderSettings;
 use units::Ns;
 
@@ -22,21 +21,19 @@ use super::mix::run;
 use super::mix::session;
 use super::outcome::Outcome;
 use super::parameters::Parameters;
-use super::tuning::Tuning;
+use super::platforms;
 
 const POLICIES: [&str; 2] = ["credit2", "isacs"];
-const DOM0_VCPUS: u32 = 6;
+const PLATFORM: &str = "paper-xen";
 /// The network, and the disk.
 const NET: u32 = 0;
 const DISK: u32 = 1;
-/// A segment that the network stack hands over at once (TSO), and a block that the
-/// page cache writes.
-const SEGMENT: u32 = 65_536;
 
 fn dom0(p: &Parameters) -> anyhow::Result<Vm> {
     let work = Work::Backend(p.us("xen.dom0_us")?);
-    let tasks = (0..DOM0_VCPUS).map(|v| Task::on(v, work)).collect();
-    let mut vm = Vm::new(DOM0_VCPUS, tasks);
+    let vcpus = p.count("xen.dom0_vcpus")?;
+    let tasks = (0..vcpus).map(|v| Task::on(v, work)).collect();
+    let mut vm = Vm::new(vcpus, tasks);
     vm.pins = Pins::On(vec![0, 1]);
     vm.io = false;
     Ok(vm)
@@ -51,22 +48,18 @@ fn machine(p: &Parameters, pcpus: u32, guests: Vec<Vm>) -> anyhow::Result<Mix> {
     Ok(Mix {
         pcpus,
         smt: None,
-        costs: Costs {
-            vcpu_switch: p.us("xen.switch_us")?,
-            vcpu_cache: p.us("xen.cache_us")?,
-            ..Costs::default()
-        },
+        costs: platforms::costs(p, PLATFORM)?,
         devices: vec![
             Dev::Net(NetSettings {
                 rate: (p.get("xen.net_mb_per_s")? * 1e6) as u64,
                 under_way: p.us("xen.under_way_us")?,
-                spread_permille: 300,
-                interval: Ns::from_ms(10),
+                spread_permille: p.count("device.spread_permille")?,
+                interval: p.us("xen.ping_interval_us")?,
             }),
             Dev::Ssd(SsdSettings {
                 latency: p.us("xen.disk_latency_us")?,
-                spread_permille: 300,
-                channels: 16,
+                spread_permille: p.count("device.spread_permille")?,
+                channels: p.count("device.channels")?,
                 rate: (p.get("xen.disk_mb_per_s")? * 1e6) as u64,
                 turn: p.us("xen.disk_turn_us")?,
             }),
@@ -74,35 +67,35 @@ fn machine(p: &Parameters, pcpus: u32, guests: Vec<Vm>) -> anyhow::Result<Mix> {
         driver: Some(0),
         vms,
         slice: p.us("xen.credit2_slice_us")?,
-        tuning: Tuning {
-            per_queue: p.whole("xen.pcpus_per_queue")? as u32,
-            isacs_moves_any: p.get("isacs.moves_any")? != 0.0,
-            isacs_all_spent: p.get("isacs.all_spent")? != 0.0,
-            ..Tuning::default()
-        },
+        tuning: platforms::tuning(p, PLATFORM)?,
     })
 }
 
 /// Stress: a thread for each vCPU.
-fn stress() -> Vec<Task> {
-    (0..4).map(|v| Task::on(v, Work::Compute)).collect()
+fn stress(p: &Parameters) -> anyhow::Result<Vec<Task>> {
+    let vcpus = p.count("xen.vcpus")?;
+    Ok((0..vcpus).map(|v| Task::on(v, Work::Compute)).collect())
+}
+
+fn guest(p: &Parameters, tasks: Vec<Task>) -> anyhow::Result<Vm> {
+    Ok(Vm::new(p.count("xen.vcpus")?, tasks))
 }
 
 /// A task that hands over one block after the other, each after so much CPU time.
-fn stream(device: u32, depth: u32, cpu: Ns) -> Work {
-    Work::Io(ReaderSettings {
+fn stream(p: &Parameters, device: u32, depth: u32, cpu: Ns) -> anyhow::Result<Work> {
+    Ok(Work::Io(ReaderSettings {
         device: DeviceId(device),
         depth,
-        bytes: SEGMENT,
+        bytes: p.count("xen.block_bytes")?,
         start: 0,
-        span: 1 << 33,
+        span: p.whole("load.file_mib")? << 20,
         sequential: true,
         submit: cpu,
-        process: Ns::from_us(2),
-        process_spread: 200,
+        process: p.us("xen.process_us")?,
+        process_spread: p.count("guest.process_spread_permille")?,
         write: true,
         phases: None,
-    })
+    }))
 }
 
 #[derive(Clone, Copy)]
@@ -116,29 +109,36 @@ enum Load {
 
 fn io_tasks(p: &Parameters, load: Load) -> anyhow::Result<Vec<Task>> {
     let iperf = || -> anyhow::Result<Task> {
-        let depth = p.whole("xen.iperf_depth")? as u32;
-        Ok(Task::on(0, stream(NET, depth, p.us("xen.segment_us")?)))
+        let depth = p.count("xen.iperf_depth")?;
+        let work = stream(p, NET, depth, p.us("xen.segment_us")?)?;
+        Ok(Task::on(0, work))
     };
     Ok(match load {
         Load::Iperf => vec![iperf()?],
-        Load::Ping => vec![iperf()?, Task::on(1, Work::Echo(NET, Ns::from_us(10)))],
-        Load::Dd(cpu) => vec![Task::on(0, stream(DISK, 16, p.us(cpu)?))],
+        Load::Ping => vec![
+            iperf()?,
+            Task::on(1, Work::Echo(NET, p.us("ping.work_us")?)),
+        ],
+        Load::Dd(cpu) => {
+            let depth = p.count("xen.disk_depth")?;
+            vec![Task::on(0, stream(p, DISK, depth, p.us(cpu)?)?)]
+        }
     })
 }
 
 fn io_vm(p: &Parameters, load: Load) -> anyhow::Result<Vm> {
-    Ok(Vm::new(4, io_tasks(p, load)?))
+    guest(p, io_tasks(p, load)?)
 }
 
 fn mixed_vm(p: &Parameters, load: Load) -> anyhow::Result<Vm> {
     let mut tasks = io_tasks(p, load)?;
-    tasks.extend(session(p, stress())?);
-    Ok(Vm::new(4, tasks))
+    tasks.extend(session(p, stress(p)?)?);
+    guest(p, tasks)
 }
 
 fn hybrid(p: &Parameters, io: usize, cpu: usize, load: Load, pcpus: u32) -> anyhow::Result<Mix> {
     let mut vms = vec![io_vm(p, load)?; io];
-    vms.extend(vec![Vm::new(4, stress()); cpu]);
+    vms.extend(vec![guest(p, stress(p)?)?; cpu]);
     machine(p, pcpus, vms)
 }
 
@@ -280,12 +280,12 @@ pub(super) fn cpu(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
         if vms == 6 {
             continue;
         }
-        let mut beside = vec![Vm::new(4, stress())];
+        let mut beside = vec![guest(p, stress(p)?)?];
         beside.extend(vec![mixed_vm(p, Load::Iperf)?; vms]);
         let value = speed(&machine(p, 7, beside)?, 1..2)?;
         outcome.row(format!("beside {vms} mixed VMs"), value);
         least = least.min(value);
-        let mut beside = vec![Vm::new(4, stress())];
+        let mut beside = vec![guest(p, stress(p)?)?];
         beside.extend(vec![io_vm(p, Load::Iperf)?; vms]);
         let value = speed(&machine(p, 7, beside)?, 1..2)?;
         outcome.row(format!("beside {vms} I/O VMs"), value);

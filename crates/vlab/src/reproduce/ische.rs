@@ -8,9 +8,7 @@ use sim::device::Elevator;
 use sim::device::HddSettings;
 use sim::device::NetSettings;
 use sim::ids::DeviceId;
-use sim::machine::Costs;
 use sim::program::ReaderSettings;
-use units::Ns;
 
 use super::mix::Dev;
 use super::mix::Effort;
@@ -22,6 +20,7 @@ use super::mix::run;
 use super::mix::session;
 use super::outcome::Outcome;
 use super::parameters::Parameters;
+use super::platforms;
 use super::tuning::Tuning;
 
 const DISK: u32 = 0;
@@ -43,28 +42,24 @@ fn machine(p: &Parameters, pcpus: u32, vms: usize) -> anyhow::Result<Mix> {
     let dd = Work::Io(ReaderSettings {
         device: DeviceId(DISK),
         depth: p.whole("ische.read_ahead")? as u32,
-        bytes: 65_536,
+        bytes: p.count("ische.block_bytes")?,
         start: 0,
-        span: 2_000_000_000,
+        span: p.whole("ische.file_mib")? << 20,
         sequential: true,
-        submit: Ns::from_us(20),
-        process: Ns::from_us(20),
-        process_spread: 200,
+        submit: p.us("ische.block_cpu_us")?,
+        process: p.us("ische.block_cpu_us")?,
+        process_spread: p.count("guest.process_spread_permille")?,
         write: false,
         phases: None,
     });
     io.push(Task::on(0, dd));
-    io.push(Task::on(vcpus - 1, Work::Echo(NET, Ns::from_us(10))));
+    io.push(Task::on(vcpus - 1, Work::Echo(NET, p.us("ping.work_us")?)));
     let mut all = vec![dom0, Vm::new(vcpus, io)];
     all.extend(vec![Vm::new(vcpus, loops()?); vms - 1]);
     Ok(Mix {
         pcpus,
         smt: None,
-        costs: Costs {
-            vcpu_switch: p.us("xen.switch_us")?,
-            vcpu_cache: p.us("xen.cache_us")?,
-            ..Costs::default()
-        },
+        costs: platforms::costs(p, "paper-xen")?,
         devices: vec![
             Dev::Hdd(HddSettings {
                 seek: p.us("hdd.seek_us")?,
@@ -72,22 +67,22 @@ fn machine(p: &Parameters, pcpus: u32, vms: usize) -> anyhow::Result<Mix> {
                 elevator: Elevator::WorkConserving,
             }),
             Dev::Net(NetSettings {
-                rate: 12_500_000,
+                rate: (p.get("ische.net_mb_per_s")? * 1e6) as u64,
                 under_way: p.us("xen.under_way_us")?,
-                spread_permille: 300,
-                interval: Ns::from_ms(37),
+                spread_permille: p.count("device.spread_permille")?,
+                interval: p.us("ische.ping_interval_us")?,
             }),
         ],
         driver: Some(0),
         vms: all,
-        slice: Ns::from_ms(30),
+        slice: p.ms("ische.slice_ms")?,
         tuning: Tuning::default(),
     })
 }
 
 pub(super) fn ische(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::default();
-    let mix = machine(p, 4, 4)?;
+    let mix = machine(p, p.count("ische.pcpus")?, 4)?;
     let mut mb = [0.0; 2];
     let mut trip = [0.0; 2];
     for (n, policy) in ["credit1", "ische"].into_iter().enumerate() {

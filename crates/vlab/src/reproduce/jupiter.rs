@@ -7,7 +7,6 @@
 //! ([`PROGRAMS`]). Nothing of a program is published but its name, so figures of
 //! single programs mean little; means and orderings are what can be compared.
 
-use sim::machine::Costs;
 use units::Ns;
 
 use super::did::Run;
@@ -19,9 +18,9 @@ use super::mix::Work;
 use super::mix::run;
 use super::outcome::Outcome;
 use super::parameters::Parameters;
+use super::platforms;
 use super::tuning::Tuning;
 
-pub(super) const VCPUS: u32 = 16;
 /// Systems with the names of their policies.
 pub(super) const SYSTEMS: [(&str, &str); 4] = [
     ("BS", "balance"),
@@ -29,22 +28,28 @@ pub(super) const SYSTEMS: [(&str, &str); 4] = [
     ("DC", "demand"),
     ("JUPITER", "jupiter"),
 ];
-/// Work between two meetings in us, and its spread: from fine-grained
-/// synchronisation to little.
-pub(super) const PROGRAMS: [(&str, u64, u32); 6] = [
-    ("streamcluster", 1, 300),
-    ("ocean_cp", 2, 300),
-    ("dedup", 4, 600),
-    ("bodytrack", 8, 400),
-    ("facesim", 16, 400),
-    ("volrend", 32, 400),
+/// From fine-grained synchronisation to little; parameters.toml has how long they work
+/// between two meetings.
+pub(super) const PROGRAMS: [&str; 6] = [
+    "streamcluster",
+    "ocean_cp",
+    "dedup",
+    "bodytrack",
+    "facesim",
+    "volrend",
 ];
 
-/// The threads of a program.
-pub(super) fn parallel(p: &Parameters, times: u64, spread: u32) -> anyhow::Result<Work> {
+/// pCPUs, and vCPUs of each VM.
+pub(super) fn cpus(p: &Parameters) -> anyhow::Result<u32> {
+    p.count("jupiter.pcpus")
+}
+
+/// The threads of the program, or partner, of this name.
+pub(super) fn program(p: &Parameters, name: &str) -> anyhow::Result<Work> {
+    let rounds = p.whole(&format!("jupiter.{name}_rounds"))?;
     Ok(Work::Parallel {
-        length: p.us("jupiter.round_us")? * times,
-        spread,
+        length: p.us("jupiter.round_us")? * rounds,
+        spread: p.count(&format!("jupiter.{name}_spread_permille"))?,
         spin: p.us("jupiter.spin_us")?,
     })
 }
@@ -55,14 +60,9 @@ pub(super) fn vm(vcpus: u32, work: Work) -> Vm {
 
 pub(super) fn machine(p: &Parameters, vms: Vec<Vm>) -> anyhow::Result<Mix> {
     Ok(Mix {
-        pcpus: VCPUS,
+        pcpus: cpus(p)?,
         smt: None,
-        costs: Costs {
-            vcpu_switch: p.us("kvm.switch_us")?,
-            vcpu_wake: p.us("jupiter.wake_us")?,
-            vcpu_cache: p.us("kvm.cache_us")?,
-            ..Costs::default()
-        },
+        costs: platforms::costs(p, "paper-jupiter")?,
         devices: Vec::new(),
         driver: None,
         vms,
@@ -71,32 +71,28 @@ pub(super) fn machine(p: &Parameters, vms: Vec<Vm>) -> anyhow::Result<Mix> {
     })
 }
 
-/// fft, radiosity, raytrace: programs that keep more than half of the CPUs busy
-/// (Fig 4.1b), so their threads are well balanced, and that talk all the while.
-fn partner(p: &Parameters) -> anyhow::Result<Work> {
-    parallel(p, p.whole("jupiter.partner_rounds")?, 100)
-}
-
-/// Fig 4.1: streamcluster beside a partner.
+/// Fig 4.1: streamcluster beside a partner: fft, radiosity, raytrace, programs that keep
+/// more than half of the CPUs busy and talk all the while.
 pub(super) fn motivation(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::default();
-    let sync = parallel(p, 1, 300)?;
-    let partner = partner(p)?;
-    let alone = |work| run(&machine(p, vec![vm(VCPUS, work)])?, "balance", effort);
+    let vcpus = cpus(p)?;
+    let sync = program(p, "streamcluster")?;
+    let partner = program(p, "partner")?;
+    let alone = |work| run(&machine(p, vec![vm(vcpus, work)])?, "balance", effort);
     let (did, other) = (alone(sync)?, alone(partner)?);
     let (solo, partner_solo) = (did.vms[0].rounds, other.vms[0].rounds);
     outcome.row("streamcluster alone: CPU use, %", did.busy * 100.0);
     outcome.row("partner alone: CPU use, %", other.busy * 100.0);
     let half = did.busy.min(other.busy) > 0.5;
     outcome.shape("alone each uses more than half of the CPUs", half);
-    let mix = machine(p, vec![vm(VCPUS, sync), vm(VCPUS, partner)])?;
+    let mix = machine(p, vec![vm(vcpus, sync), vm(vcpus, partner)])?;
     let mut slow = Vec::new();
     let mut throughput = Vec::new();
     let mut busy = Vec::new();
     let all = SYSTEMS
         .into_iter()
         .chain([("leaky bucket", "leaky-bucket"), ("relaxed", "relaxed")]);
-    let share = |run: &Run, n: usize| run.vms[n].cpu / f64::from(VCPUS) * 100.0;
+    let share = |run: &Run, n: usize| run.vms[n].cpu / f64::from(vcpus) * 100.0;
     for (shown, policy) in all {
         let did = run(&mix, policy, effort)?;
         slow.push(solo / did.vms[0].rounds.max(1e-9));
@@ -144,6 +140,7 @@ fn rounds(mix: &Mix, policy: &str, effort: Effort) -> anyhow::Result<f64> {
 
 /// Four VMs that run the same program.
 pub(super) fn homogeneous(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
+    let vcpus = cpus(p)?;
     let mut outcome = Outcome::default();
     let policies = [
         "balance",
@@ -157,8 +154,8 @@ pub(super) fn homogeneous(p: &Parameters, effort: Effort) -> anyhow::Result<Outc
     ];
     let mut means = [0.0; 8];
     let part = 1.0 / PROGRAMS.len() as f64;
-    for (name, times, spread) in PROGRAMS {
-        let mix = machine(p, vec![vm(VCPUS, parallel(p, times, spread)?); 4])?;
+    for name in PROGRAMS {
+        let mix = machine(p, vec![vm(vcpus, program(p, name)?); 4])?;
         let base = rounds(&mix, "balance", effort)?.max(1e-9);
         for (n, policy) in policies.into_iter().enumerate() {
             let over = rounds(&mix, policy, effort)? / base;
@@ -188,22 +185,20 @@ pub(super) fn homogeneous(p: &Parameters, effort: Effort) -> anyhow::Result<Outc
 /// Two VMs, one with freqmine (little synchronisation) or dedup.
 pub(super) fn pairs(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::default();
-    for (co_runner, work) in [
-        // Little synchronisation, well balanced as the partners are.
-        ("freqmine", parallel(p, 500, 100)?),
-        ("dedup", parallel(p, 4, 600)?),
-    ] {
+    let vcpus = cpus(p)?;
+    for co_runner in ["freqmine", "dedup"] {
+        let work = program(p, co_runner)?;
         let mut weighted = [0.0; 4];
         let mut busy = [0.0; 4];
         let solo = |work| -> anyhow::Result<f64> {
-            Ok(run(&machine(p, vec![vm(VCPUS, work)])?, "balance", effort)?.vms[0].rounds)
+            Ok(run(&machine(p, vec![vm(vcpus, work)])?, "balance", effort)?.vms[0].rounds)
         };
         let other = solo(work)?;
         let mut worst = 0;
-        for (name, times, spread) in PROGRAMS {
-            let own = parallel(p, times, spread)?;
+        for name in PROGRAMS {
+            let own = program(p, name)?;
             let alone = solo(own)?;
-            let mix = machine(p, vec![vm(VCPUS, own), vm(VCPUS, work)])?;
+            let mix = machine(p, vec![vm(vcpus, own), vm(vcpus, work)])?;
             let mut speeds = [0.0; 4];
             for (n, (shown, policy)) in SYSTEMS.into_iter().enumerate() {
                 let did = run(&mix, policy, effort)?;

@@ -5,9 +5,9 @@ use units::Ns;
 
 use super::jupiter::PROGRAMS;
 use super::jupiter::SYSTEMS;
-use super::jupiter::VCPUS;
+use super::jupiter::cpus;
 use super::jupiter::machine;
-use super::jupiter::parallel;
+use super::jupiter::program;
 use super::jupiter::vm;
 use super::mix::Effort;
 use super::mix::Task;
@@ -20,13 +20,14 @@ use super::parameters::Parameters;
 
 /// One synchronising VM beside three that compute, against a solo run.
 pub(super) fn heterogeneous(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
+    let vcpus = cpus(p)?;
     let mut outcome = Outcome::default();
     let mut computes = [0.0; 4];
-    for (name, times, spread) in PROGRAMS {
-        let work = parallel(p, times, spread)?;
-        let solo = run(&machine(p, vec![vm(VCPUS, work)])?, "balance", effort)?.vms[0].rounds;
-        let mut vms = vec![vm(VCPUS, work)];
-        vms.extend(vec![vm(VCPUS, Work::Compute); 3]);
+    for name in PROGRAMS {
+        let work = program(p, name)?;
+        let solo = run(&machine(p, vec![vm(vcpus, work)])?, "balance", effort)?.vms[0].rounds;
+        let mut vms = vec![vm(vcpus, work)];
+        vms.extend(vec![vm(vcpus, Work::Compute); 3]);
         let mix = machine(p, vms)?;
         for (n, (shown, policy)) in SYSTEMS.into_iter().enumerate() {
             let did = run(&mix, policy, effort)?;
@@ -40,7 +41,7 @@ pub(super) fn heterogeneous(p: &Parameters, effort: Effort) -> anyhow::Result<Ou
     for (n, (shown, _)) in SYSTEMS.into_iter().enumerate() {
         outcome.row(
             format!("MatMul/{shown}, of all CPUs"),
-            computes[n] / f64::from(VCPUS),
+            computes[n] / f64::from(vcpus),
         );
     }
     let least = computes.iter().copied().fold(f64::MAX, f64::min);
@@ -52,7 +53,7 @@ pub(super) fn heterogeneous(p: &Parameters, effort: Effort) -> anyhow::Result<Ou
 /// Four VMs of 2 to 16 vCPUs, streamcluster in each.
 pub(super) fn size(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::default();
-    let work = parallel(p, 1, 300)?;
+    let work = program(p, "streamcluster")?;
     let mut against = Vec::new();
     for vcpus in [2, 4, 8, 16] {
         // As many pCPUs as one VM has vCPUs: four vCPUs per pCPU whatever the size.
@@ -82,7 +83,7 @@ const MORE: u32 = 3;
 /// What a server does for one client: a thread of its own, as MongoDB has one for each
 /// connection. `turning`: the client is there in every other period of 100 ms from the
 /// one instant until the other.
-fn client(vcpu: u32, turning: Option<(Ns, Option<Ns>)>) -> Task {
+fn client(p: &Parameters, vcpu: u32, turning: Option<(Ns, Option<Ns>)>) -> anyhow::Result<Task> {
     let period = Ns::from_ms(100);
     let reads = Work::Io(sim::program::ReaderSettings {
         device: sim::ids::DeviceId(0),
@@ -93,7 +94,7 @@ fn client(vcpu: u32, turning: Option<(Ns, Option<Ns>)>) -> Task {
         sequential: false,
         submit: Ns::from_us(50),
         process: Ns::from_us(450),
-        process_spread: 200,
+        process_spread: p.count("guest.process_spread_permille")?,
         write: false,
         phases: turning.map(|_| sim::program::Phases {
             on: period,
@@ -101,22 +102,24 @@ fn client(vcpu: u32, turning: Option<(Ns, Option<Ns>)>) -> Task {
         }),
     });
     let (at, until) = turning.unwrap_or_default();
-    Task {
+    Ok(Task {
         at,
         until,
         ..Task::on(vcpu, reads)
-    }
+    })
 }
 
 /// The n-th MongoDB. Which vCPUs its threads come to sit on is chance in a guest: here
 /// clients are spread over the pCPUs as evenly as they can be.
-fn server(n: u32, turning: Option<(Ns, Option<Ns>)>) -> Vm {
+fn server(p: &Parameters, n: u32, turning: Option<(Ns, Option<Ns>)>) -> anyhow::Result<Vm> {
+    let vcpus = cpus(p)?;
     let clients = (0..CLIENTS + MORE).filter(|c| *c < CLIENTS || turning.is_some());
     let task = |c| {
-        let vcpu = (n * (CLIENTS + MORE) + c) % VCPUS;
-        client(vcpu, turning.filter(|_| c >= CLIENTS))
+        let vcpu = (n * (CLIENTS + MORE) + c) % vcpus;
+        client(p, vcpu, turning.filter(|_| c >= CLIENTS))
     };
-    Vm::new(VCPUS, clients.map(task).collect()).grouped()
+    let tasks = clients.map(task).collect::<anyhow::Result<_>>()?;
+    Ok(Vm::new(vcpus, tasks).grouped())
 }
 
 /// Fig 4.14: four VMs of MongoDB with two clients each; three more in every other
@@ -124,7 +127,8 @@ fn server(n: u32, turning: Option<(Ns, Option<Ns>)>) -> Vm {
 pub(super) fn adversary(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::default();
     let machine = |turning: Option<(Ns, Option<Ns>)>| -> anyhow::Result<super::mix::Mix> {
-        let mut mix = machine(p, (0..4).map(|n| server(n, turning)).collect())?;
+        let servers = (0..4).map(|n| server(p, n, turning));
+        let mut mix = machine(p, servers.collect::<anyhow::Result<_>>()?)?;
         mix.devices.push(super::vmigrater::ssd(p)?);
         Ok(mix)
     };

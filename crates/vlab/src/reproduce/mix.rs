@@ -1,57 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Machines with several different VMs, as the experiments need them.
+//! Machines with several different VMs, as the experiments need them: here what they
+//! are, `build` makes simulations of them, `guest` what is in the VMs, `runs` runs them.
 
-use policy::guest::xballoon;
-use rayon::prelude::*;
-use sim::device::Device;
-use sim::device::Hdd;
+mod build;
+mod guest;
+mod runs;
+
 use sim::device::HddSettings;
-use sim::device::Net;
 use sim::device::NetSettings;
-use sim::device::Path;
-use sim::device::Ssd;
 use sim::device::SsdSettings;
-use sim::engine::Sim;
-use sim::guest::BalloonSettings;
-use sim::guest::Class;
-use sim::guest::Guest;
 use sim::guest::KernelSettings;
-use sim::guest::Knowledge;
-use sim::guest::Migrater;
 use sim::guest::MigraterSettings;
-use sim::guest::NewTask;
-use sim::guest::Told;
-use sim::ids::TaskId;
-use sim::ids::Vcpu;
-use sim::ids::VmId;
 use sim::machine::Costs;
-use sim::machine::Machine;
 use sim::machine::NORMAL_WEIGHT;
 use sim::machine::Smt;
-use sim::program::Backend;
-use sim::program::Compute;
-use sim::program::Dodger;
-use sim::program::Echo;
-use sim::program::FakeIo;
-use sim::program::Later;
-use sim::program::Locked;
-use sim::program::Parallel;
-use sim::program::Program;
-use sim::program::Reader;
 use sim::program::ReaderSettings;
-use sim::program::Until;
-use sim::queue::QueueKind;
-use units::CpuId;
-use units::CpuSet;
 use units::Ns;
-use units::Time;
 use units::VcpuId;
 
-use super::did;
-use super::did::Run;
+pub(super) use self::build::Attached;
+pub(super) use self::build::assemble;
+pub(super) use self::runs::run;
+pub(super) use self::runs::series;
+pub(super) use self::runs::watched;
 use super::parameters::Parameters;
 use super::tuning::Tuning;
-use super::tuning::policy_of;
 
 /// What a task does.
 #[derive(Clone, Copy, Debug)]
@@ -245,235 +218,4 @@ pub(super) struct Effort {
     pub(super) seeds: u64,
     /// The first of them.
     pub(super) first: u64,
-}
-
-/// Runs under a policy; figures are means over the seeds.
-pub(super) fn run(mix: &Mix, policy: &str, effort: Effort) -> anyhow::Result<Run> {
-    let runs: Vec<Run> = (effort.first..effort.first + effort.seeds)
-        .into_par_iter()
-        .map(|seed| {
-            let mut sim = build(mix, policy, seed)?;
-            sim.run_until(Time::ZERO + effort.warmup);
-            sim.open_window();
-            let before = did::books(&sim);
-            sim.run_until(Time::ZERO + effort.warmup + effort.window);
-            Ok(did::run(&sim, &before, effort.window))
-        })
-        .collect::<anyhow::Result<_>>()?;
-    Ok(did::mean(&runs))
-}
-
-/// I/O bytes per second of all VMs in each `step` of the window.
-pub(super) fn series(
-    mix: &Mix,
-    policy: &str,
-    effort: Effort,
-    step: Ns,
-) -> anyhow::Result<Vec<f64>> {
-    let mut sim = build(mix, policy, effort.first)?;
-    sim.run_until(Time::ZERO + effort.warmup);
-    sim.open_window();
-    let mut last = 0;
-    let mut rates = Vec::new();
-    for n in 1..=effort.window.as_ns() / step.as_ns() {
-        sim.run_until(Time::ZERO + effort.warmup + step * n);
-        let bytes = did::io_bytes(&sim);
-        rates.push((bytes - last) as f64 / step.as_secs_f64());
-        last = bytes;
-    }
-    Ok(rates)
-}
-
-/// In each `step` of the window: I/O bytes per second of all VMs, and what the
-/// policy's counter of this name has grown by.
-pub(super) fn watched(
-    mix: &Mix,
-    policy: &str,
-    counter: &str,
-    effort: Effort,
-    step: Ns,
-) -> anyhow::Result<Vec<(f64, u64)>> {
-    let mut sim = build(mix, policy, effort.first)?;
-    sim.run_until(Time::ZERO + effort.warmup);
-    sim.open_window();
-    let now = |sim: &Sim| {
-        let counters = sim.hypervisor().counters();
-        let count = counters.iter().find(|(name, _)| *name == counter);
-        (did::io_bytes(sim), count.map_or(0, |(_, count)| *count))
-    };
-    let mut last = now(&sim);
-    let mut steps = Vec::new();
-    for n in 1..=effort.window.as_ns() / step.as_ns() {
-        sim.run_until(Time::ZERO + effort.warmup + step * n);
-        let next = now(&sim);
-        let bytes = (next.0 - last.0) as f64;
-        steps.push((bytes / step.as_secs_f64(), next.1 - last.1));
-        last = next;
-    }
-    Ok(steps)
-}
-
-/// How a device is attached.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Attached {
-    pub(super) path: Path,
-    pub(super) behind_driver: bool,
-}
-
-fn build(mix: &Mix, policy: &str, seed: u64) -> anyhow::Result<Sim> {
-    let attached = Attached {
-        path: Path::Submitter,
-        behind_driver: mix.driver.is_some(),
-    };
-    assemble(mix, &vec![attached; mix.devices.len()], policy, seed)
-}
-
-/// A machine whose devices are attached in different ways.
-pub(super) fn assemble(
-    mix: &Mix,
-    attached: &[Attached],
-    policy: &str,
-    seed: u64,
-) -> anyhow::Result<Sim> {
-    let policy = policy_of(mix, policy)?;
-    let smt = mix.smt.unwrap_or_default();
-    let mut machine = Machine::new(mix.pcpus, mix.smt.is_some(), mix.costs, smt);
-    let mut guests = Vec::new();
-    for (n, vm) in mix.vms.iter().enumerate() {
-        let pins: Vec<Vec<CpuId>> = (0..vm.vcpus)
-            .map(|vcpu| match &vm.pins {
-                Pins::Anywhere => Vec::new(),
-                Pins::OneToOne => vec![CpuId(vcpu % mix.pcpus)],
-                Pins::On(pcpus) => pcpus.iter().copied().map(CpuId).collect(),
-            })
-            .collect();
-        let id = machine.add_vm(&format!("vm{n}"), vm.weight, &pins);
-        machine.vms[n].io_intensive = vm.io;
-        machine.vms[n].shares = vm.shares;
-        let first = Vcpu(machine.vms[n].vcpus.start);
-        guests.push(guest(vm, id, first, seed));
-    }
-    let mut sim = Sim::new(machine, policy, QueueKind::default(), seed);
-    // Long enough that no two pCPUs are in step, short against any warm-up.
-    sim.spread_starts(mix.slice * 4);
-    for guest in guests {
-        sim.add_guest(guest);
-    }
-    for (device, attached) in mix.devices.iter().zip(attached) {
-        let device: Box<dyn Device> = match *device {
-            Dev::Ssd(settings) => Box::new(Ssd::new(settings)),
-            Dev::Hdd(settings) => Box::new(Hdd::new(settings)),
-            Dev::Net(settings) => Box::new(Net::new(settings)),
-        };
-        if attached.behind_driver {
-            sim.add_device_behind_driver(device, attached.path);
-        } else {
-            sim.add_device(device, attached.path);
-        }
-    }
-    if let Some(driver) = mix.driver {
-        let backends: Vec<TaskId> = (0..mix.vms[driver as usize].tasks.len() as u32)
-            .map(TaskId)
-            .collect();
-        sim.set_driver(VmId(driver), &backends);
-    }
-    Ok(sim)
-}
-
-fn guest(vm: &Vm, id: VmId, first: Vcpu, seed: u64) -> Guest {
-    let mut guest = Guest::new(id, first, vm.vcpus, vm.kernel, seed);
-    let parallel = |task: &&Task| matches!(task.work, Work::Parallel { .. });
-    guest.add_barrier(vm.tasks.iter().filter(parallel).count() as u32);
-    guest.add_lock();
-    let mut compute = Vec::new();
-    for task in &vm.tasks {
-        let (group, program) = program(task);
-        let added = guest.add(NewTask {
-            name: format!("{group}"),
-            group: task.group.unwrap_or(group),
-            class: if task.fifo {
-                Class::Fifo
-            } else {
-                Class::Fair(task.weight)
-            },
-            mask: if task.pinned {
-                CpuSet::only(VcpuId(task.vcpu))
-            } else {
-                CpuSet::first(vm.vcpus)
-            },
-            vcpu: VcpuId(task.vcpu % vm.vcpus.max(1)),
-            program,
-        });
-        if group == COMPUTE || group == PARALLEL {
-            compute.push(added);
-        }
-    }
-    match &vm.daemon {
-        Daemon::None => {}
-        Daemon::Vmigrater(settings) => {
-            guest.set_migrater(Migrater::new((**settings).clone(), vm.vcpus, vm.completion));
-        }
-        Daemon::Balloon(settings) => {
-            guest.set_xballoon(xballoon::Settings::default(), (**settings).clone());
-        }
-        Daemon::Xballoon(demand_permille, slice, gap, whole_vm) => {
-            guest.set_balloon(BalloonSettings {
-                rules: xballoon::Settings::default(),
-                knowledge: Knowledge::Told(Told {
-                    compute,
-                    demand_permille: *demand_permille,
-                    slice: *slice,
-                    gap: *gap,
-                }),
-                whole_vm: *whole_vm,
-            })
-        }
-    }
-    guest
-}
-
-fn program(task: &Task) -> (u32, Box<dyn Program>) {
-    let (group, program): (u32, Box<dyn Program>) = match task.work {
-        Work::Compute => (COMPUTE, Box::new(Compute::new(UNIT))),
-        Work::Io(settings) => (IO, Box::new(Reader::new(settings))),
-        Work::Echo(device, work) => {
-            let echo = Echo::new(sim::ids::DeviceId(device), 64, work);
-            (ECHO, Box::new(echo))
-        }
-        Work::Parallel {
-            length,
-            spread,
-            spin,
-        } => (
-            PARALLEL,
-            Box::new(Parallel {
-                barrier: 0,
-                length,
-                spread,
-                spin,
-                computed: false,
-            }),
-        ),
-        Work::Backend(work) => (BACKEND, Box::new(Backend::new(work))),
-        Work::Locks {
-            work,
-            spread,
-            hold,
-            spin,
-        } => (PARALLEL, Box::new(Locked::new(0, work, spread, hold, spin))),
-        Work::Dodge(tick, early) => (COMPUTE, Box::new(Dodger::new(tick, early))),
-        Work::FakeIo(device, every) => (
-            COMPUTE,
-            Box::new(FakeIo::new(sim::ids::DeviceId(device), every)),
-        ),
-    };
-    let program = match task.until {
-        None => program,
-        Some(end) => Box::new(Until::new(end, program)),
-    };
-    if task.at == Ns::ZERO {
-        (group, program)
-    } else {
-        (group, Box::new(Later::new(task.at, program)))
-    }
 }

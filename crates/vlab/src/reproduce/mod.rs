@@ -2,8 +2,8 @@
 //! `vlab reproduce`: the papers' experiments (13.1 to 13.5), simulated, beside what
 //! was published.
 //!
-//! `parameters.toml` has every open parameter with the rows that fixed it,
-//! `published.toml` the figures; one module per paper has the set-ups, `mix` builds
+//! `parameters.toml` has every open parameter with the rows that fixed it, `setup.toml`
+//! what the sources state of set-ups, `published.toml` the figures; one module per paper has the set-ups, `mix` builds
 //! machines, also those of a scenario's tables (`vms`, `vm_tasks`, `platforms`), `did`
 //! says what they did, `outcome` compares. One set of parameters for all
 //! configurations; misses are shown as they are. Configurations for which
@@ -232,11 +232,16 @@ fn described(parameters: &Parameters) -> String {
         };
         format!("{:<28} {:>9}  {fixed_by}; {}\n", p.name, p.value, p.why)
     };
-    parameters.iter().map(line).collect()
+    let stated =
+        |c: &parameters::Constant| format!("{:<28} {:>9}  stated; {}\n", c.name, c.value, c.source);
+    let open: String = parameters.iter().map(line).collect();
+    let stated: String = parameters.stated().map(stated).collect();
+    open + "\n" + &stated
 }
 
 #[cfg(test)]
 mod tests {
+    use super::parameters::Constant;
     use super::*;
 
     /// What fixed a parameter is a published figure of an experiment that exists.
@@ -255,6 +260,18 @@ mod tests {
         }
     }
 
+    /// A number has one home: it is open or stated, not both.
+    #[test]
+    fn what_a_source_states_is_not_open() {
+        let parameters = Parameters::load(&[]).unwrap();
+        let open: Vec<&str> = parameters.iter().map(|p| p.name.as_str()).collect();
+        for constant in parameters.stated() {
+            let Constant { name, source, .. } = constant;
+            assert!(!open.contains(&name.as_str()), "{name}");
+            assert!(source.starts_with(|c: char| c.is_alphanumeric()), "{name}");
+        }
+    }
+
     #[test]
     fn bad_overrides_say_what_is_right() {
         let error = |text: &str| {
@@ -265,5 +282,10 @@ mod tests {
         assert!(error("nothing=1").contains("there is no parameter"));
         assert!(error("kvm.switch_us=fast").contains("name=number"));
         assert!(error("kvm.switch_us").contains("name=number"));
+        let stated = error("kvm.slice_ms=10");
+        assert!(
+            stated.contains("not open") && stated.contains("11 (13.1)"),
+            "{stated}"
+        );
     }
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Open parameters (14) as data, each with the published rows that fixed it.
+//! Open parameters (14) as data, each with the published rows that fixed it, and what
+//! the sources state of the set-ups (`setup.toml`).
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -16,6 +17,22 @@ use crate::run::Unusable;
 #[serde(deny_unknown_fields)]
 struct File {
     parameter: Vec<Parameter>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Setup {
+    constant: Vec<Constant>,
+}
+
+/// What a source states of a set-up.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Constant {
+    pub(super) name: String,
+    pub(super) value: f64,
+    /// The paragraph of mechanisms.md.
+    pub(super) source: String,
 }
 
 /// One parameter.
@@ -64,6 +81,7 @@ impl Parameter {
 #[derive(Clone, Debug)]
 pub(super) struct Parameters {
     all: BTreeMap<String, Parameter>,
+    stated: Arc<BTreeMap<String, Constant>>,
     /// Names that have been asked for, if somebody wants to know.
     read: Option<Arc<Mutex<BTreeSet<String>>>>,
 }
@@ -73,6 +91,9 @@ impl Parameters {
     pub(super) fn load(set: &[String]) -> anyhow::Result<Self> {
         let file: File =
             toml::from_str(include_str!("parameters.toml")).context("parameters.toml")?;
+        let setup: Setup = toml::from_str(include_str!("setup.toml")).context("setup.toml")?;
+        let constants = setup.constant.into_iter();
+        let stated: BTreeMap<String, Constant> = constants.map(|c| (c.name.clone(), c)).collect();
         let mut all: BTreeMap<String, Parameter> = file
             .parameter
             .into_iter()
@@ -85,6 +106,13 @@ impl Parameters {
             let Some((name, value)) = parsed.filter(|(_, value)| value.is_finite()) else {
                 return Err(Unusable(format!("--set {text}: name=number is expected")).into());
             };
+            if let Some(constant) = stated.get(name) {
+                return Err(Unusable(format!(
+                    "--set {text}: {name} is not open, its source states {} ({})",
+                    constant.value, constant.source
+                ))
+                .into());
+            }
             let names: Vec<String> = all.keys().cloned().collect();
             let Some(parameter) = all.get_mut(name) else {
                 return Err(Unusable(format!(
@@ -96,13 +124,18 @@ impl Parameters {
             parameter.value = value;
             parameter.set = true;
         }
-        Ok(Self { all, read: None })
+        Ok(Self {
+            all,
+            stated: Arc::new(stated),
+            read: None,
+        })
     }
 
     /// The same, and [`Self::read`] will tell what was asked for.
     pub(super) fn watched(&self) -> Self {
         Self {
             all: self.all.clone(),
+            stated: Arc::clone(&self.stated),
             read: Some(Arc::default()),
         }
     }
@@ -119,7 +152,11 @@ impl Parameters {
         if let Some(parameter) = all.get_mut(name) {
             parameter.value = value;
         }
-        Self { all, read: None }
+        Self {
+            all,
+            stated: Arc::clone(&self.stated),
+            read: None,
+        }
     }
 
     /// The rows that fixed a parameter.
@@ -127,15 +164,24 @@ impl Parameters {
         self.all.get(name).map_or(&[], |p| &p.fixed_by)
     }
 
-    /// All of them, by name.
+    /// What the sources state, by name.
+    pub(super) fn stated(&self) -> impl Iterator<Item = &Constant> {
+        self.stated.values()
+    }
+
+    /// All open ones, by name.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Parameter> {
         self.all.values()
     }
 
-    /// A number.
+    /// A number, open or stated.
     pub(super) fn get(&self, name: &str) -> anyhow::Result<f64> {
+        if let Some(constant) = self.stated.get(name) {
+            return Ok(constant.value);
+        }
         let parameter = self.all.get(name);
-        let parameter = parameter.with_context(|| format!("parameters.toml has no {name}"))?;
+        let parameter =
+            parameter.with_context(|| format!("parameters.toml and setup.toml have no {name}"))?;
         if let Some(mut read) = self.read.as_ref().and_then(|read| read.lock().ok()) {
             read.insert(name.to_owned());
         }
@@ -145,6 +191,16 @@ impl Parameters {
     /// A length given in microseconds.
     pub(super) fn us(&self, name: &str) -> anyhow::Result<Ns> {
         Ok(Ns((self.get(name)?.max(0.0) * 1000.0) as u64))
+    }
+
+    /// A length given in milliseconds.
+    pub(super) fn ms(&self, name: &str) -> anyhow::Result<Ns> {
+        Ok(Ns((self.get(name)?.max(0.0) * 1e6) as u64))
+    }
+
+    /// How many, or thousandths.
+    pub(super) fn count(&self, name: &str) -> anyhow::Result<u32> {
+        Ok(self.get(name)?.max(0.0) as u32)
     }
 
     /// A whole number.

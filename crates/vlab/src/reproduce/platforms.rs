@@ -14,8 +14,8 @@ use crate::run::Unusable;
 use crate::sim::platform::NAMES;
 use crate::sim::profile;
 
-/// What texts of a scenario with `$` can name: all parameters, and `migration_us` of
-/// each application.
+/// What texts of a scenario with `$` can name: what is open, what is stated, and
+/// `migration_us` of each application.
 ///
 /// # Errors
 /// The embedded files are broken.
@@ -23,11 +23,28 @@ pub fn scenario_parameters() -> anyhow::Result<experiment::scenario::Parameters>
     let own = Parameters::load(&[])?;
     let mut all: experiment::scenario::Parameters =
         own.iter().map(|p| (p.name.clone(), p.value)).collect();
+    all.extend(own.stated().map(|c| (c.name.clone(), c.value)));
     for profile in profile::all()? {
         let us = profile.migration()?.as_us_f64();
         all.insert(format!("{}.migration_us", profile.name), us);
     }
     Ok(all)
+}
+
+/// A parameter that is a length in microseconds.
+///
+/// # Errors
+/// There is none of this name.
+pub(crate) fn us(name: &str) -> anyhow::Result<Ns> {
+    Parameters::load(&[])?.us(name)
+}
+
+/// A parameter that is a number of something, or thousandths.
+///
+/// # Errors
+/// There is none of this name.
+pub(crate) fn count(name: &str) -> anyhow::Result<u32> {
+    Parameters::load(&[])?.count(name)
 }
 
 /// What the daemon's own work costs on the papers' machines, with Linux 4.4 to 5.3.
@@ -49,10 +66,60 @@ pub(crate) struct Paper {
     pub(crate) steal_accounted: bool,
     /// CPU time to submit a request.
     pub(crate) submit: Ns,
+    /// Spread of the work for a completion: sigma of the logarithm, in thousandths.
+    pub(crate) process_spread: u32,
     /// Of a disk for which nothing is said.
     pub(crate) disk_latency: Ns,
+    /// Its spread, likewise.
+    pub(crate) disk_spread: u32,
+    /// Requests that it works on at once.
+    pub(crate) disk_channels: u32,
     /// Bytes per second.
     pub(crate) disk_rate: u64,
+}
+
+/// What switching costs on the machine of this name.
+///
+/// # Errors
+/// There is none.
+pub(super) fn costs(p: &Parameters, name: &str) -> anyhow::Result<Costs> {
+    // Only what a machine needs is asked for: the sensitivity table goes by that.
+    let kvm = || -> anyhow::Result<Costs> {
+        Ok(Costs {
+            vcpu_switch: p.us("kvm.switch_us")?,
+            vcpu_cache: p.us("kvm.cache_us")?,
+            ..Costs::default()
+        })
+    };
+    Ok(match name {
+        "paper-kvm" => kvm()?,
+        "paper-xen" => Costs {
+            vcpu_switch: p.us("xen.switch_us")?,
+            vcpu_cache: p.us("xen.cache_us")?,
+            ..Costs::default()
+        },
+        "paper-smt" => Costs {
+            vcpu_wake: p.us("smt.wake_us")?,
+            ..kvm()?
+        },
+        "paper-jupiter" => Costs {
+            vcpu_wake: p.us("jupiter.wake_us")?,
+            ..kvm()?
+        },
+        _ => {
+            let names = NAMES.join(", ");
+            let text = format!("sim.platform is \"{name}\"; the simulator has {names}");
+            return Err(Unusable(text).into());
+        }
+    })
+}
+
+/// How hyperthreads disturb each other.
+pub(super) fn smt(p: &Parameters) -> anyhow::Result<Smt> {
+    Ok(Smt {
+        computing: (p.get("smt.computing")? * 1000.0) as u32,
+        ..Smt::default()
+    })
 }
 
 /// The machine of this name.
@@ -61,55 +128,28 @@ pub(crate) struct Paper {
 /// There is none.
 pub(crate) fn named(name: &str) -> anyhow::Result<Paper> {
     let p = Parameters::load(&[])?;
-    let kvm = Costs {
-        vcpu_switch: p.us("kvm.switch_us")?,
-        vcpu_cache: p.us("kvm.cache_us")?,
-        ..Costs::default()
-    };
-    let costs = match name {
-        "paper-kvm" => kvm,
-        "paper-xen" => Costs {
-            vcpu_switch: p.us("xen.switch_us")?,
-            vcpu_cache: p.us("xen.cache_us")?,
-            ..kvm
-        },
-        "paper-smt" => Costs {
-            vcpu_wake: p.us("smt.wake_us")?,
-            ..kvm
-        },
-        "paper-jupiter" => Costs {
-            vcpu_wake: p.us("jupiter.wake_us")?,
-            ..kvm
-        },
-        _ => {
-            let names = NAMES.join(", ");
-            let text = format!("sim.platform is \"{name}\"; the simulator has {names}");
-            return Err(Unusable(text).into());
-        }
-    };
     Ok(Paper {
-        costs,
-        smt: Smt {
-            computing: (p.get("smt.computing")? * 1000.0) as u32,
-            ..Smt::default()
-        },
+        costs: costs(&p, name)?,
+        smt: smt(&p)?,
         steal_accounted: p.get("guest.steal_accounted")? != 0.0,
         submit: p.us("guest.submit_us")?,
+        process_spread: p.count("guest.process_spread_permille")?,
         disk_latency: p.us("ssd.latency_us")?,
+        disk_spread: p.count("device.spread_permille")?,
+        disk_channels: p.count("device.channels")?,
         disk_rate: p.whole("ssd.mb_per_s")? * 1_000_000,
     })
 }
 
 /// What is open in host policies on the platform of this name.
-pub(super) fn tuning(name: &str) -> anyhow::Result<Tuning> {
-    let p = Parameters::load(&[])?;
+pub(super) fn tuning(p: &Parameters, name: &str) -> anyhow::Result<Tuning> {
     Ok(match name {
         "paper-kvm" => Tuning {
             min_slice: Some(p.us("kvm.min_slice_us")?),
             ..Tuning::default()
         },
         "paper-xen" => Tuning {
-            per_queue: p.whole("xen.pcpus_per_queue")? as u32,
+            per_queue: p.count("xen.pcpus_per_queue")?,
             isacs_moves_any: p.get("isacs.moves_any")? != 0.0,
             isacs_all_spent: p.get("isacs.all_spent")? != 0.0,
             ..Tuning::default()

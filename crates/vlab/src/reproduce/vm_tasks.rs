@@ -15,6 +15,7 @@ use sim::program::ReaderSettings;
 
 use super::mix::Task;
 use super::mix::Work;
+use super::platforms;
 use super::vms::Request;
 use crate::run::Unusable;
 use crate::sim::platform::Platform;
@@ -82,7 +83,12 @@ impl Maker<'_> {
             LoadKind::Profile { profile } => {
                 let profile = profile::named(profile)?;
                 kernel.migration_delay = profile.migration()?;
-                let mut all = profile.reader(DeviceId(self.device), 0, submit)?;
+                let mut all = profile.reader(
+                    DeviceId(self.device),
+                    0,
+                    submit,
+                    platforms::count("guest.process_spread_permille")?,
+                )?;
                 all.start = 0;
                 let count = profile.tasks();
                 self.readers(all, &few(count), count)

@@ -10,7 +10,6 @@ use sim::guest::KernelSettings;
 use sim::guest::MigraterSettings;
 use sim::hypervisor::CfsSettings;
 use sim::ids::DeviceId;
-use sim::machine::Costs;
 use sim::program::ReaderSettings;
 use units::Ns;
 use units::Permille;
@@ -28,8 +27,8 @@ use super::mix::run;
 use super::mix::session;
 use super::outcome::Outcome;
 use super::parameters::Parameters;
+use super::platforms;
 use super::platforms::DAEMON;
-use super::tuning::Tuning;
 use crate::sim::profile;
 use crate::sim::profile::Profile;
 
@@ -40,9 +39,7 @@ pub(super) const ARMS: [(&str, &str); 4] = [
     ("vSlicer", "vslicer"),
     ("xBalloon", "cfs"),
 ];
-pub(super) const VCPUS: u32 = 12;
-/// 13.1; CFS makes slices shorter where more share (C8).
-pub(super) const SLICE: Ns = Ns::from_ms(11);
+const PLATFORM: &str = "paper-kvm";
 const MICRO: [&str; 3] = ["seq-read", "random-read", "bursty-read"];
 pub(super) const APPS: [&str; 7] = [
     "hdfs",
@@ -56,32 +53,35 @@ pub(super) const APPS: [&str; 7] = [
 /// T_ns of each: N_min of table 3 times 11 ms (2.5, DERIVED), s.
 const SOLO_S: [f64; 7] = [35.0, 22.0, 35.0, 15.0, 53.0, 20.0, 45.0];
 
+/// pCPUs of the host, and vCPUs of each VM.
+pub(super) fn cpus(p: &Parameters) -> anyhow::Result<u32> {
+    p.count("kvm.pcpus")
+}
+
+/// CFS makes slices shorter where more share (C8).
+fn slice(p: &Parameters) -> anyhow::Result<Ns> {
+    p.ms("kvm.slice_ms")
+}
+
 /// A host of 13.1.
 pub(super) fn host(p: &Parameters, pcpus: u32, vms: Vec<Vm>, device: Dev) -> anyhow::Result<Mix> {
     Ok(Mix {
         pcpus,
         smt: None,
-        costs: Costs {
-            vcpu_switch: p.us("kvm.switch_us")?,
-            vcpu_cache: p.us("kvm.cache_us")?,
-            ..Costs::default()
-        },
+        costs: platforms::costs(p, PLATFORM)?,
         devices: vec![device],
         driver: None,
         vms,
-        slice: SLICE,
-        tuning: Tuning {
-            min_slice: Some(p.us("kvm.min_slice_us")?),
-            ..Tuning::default()
-        },
+        slice: slice(p)?,
+        tuning: platforms::tuning(p, PLATFORM)?,
     })
 }
 
 pub(super) fn ssd(p: &Parameters) -> anyhow::Result<Dev> {
     Ok(Dev::Ssd(SsdSettings {
         latency: p.us("ssd.latency_us")?,
-        spread_permille: 300,
-        channels: 16,
+        spread_permille: p.count("device.spread_permille")?,
+        channels: p.count("device.channels")?,
         rate: p.whole("ssd.mb_per_s")? * 1_000_000,
         turn: Ns::ZERO,
     }))
@@ -103,8 +103,8 @@ pub(super) fn daemon(
     vms: u64,
 ) -> anyhow::Result<Daemon> {
     // As CFS cuts them (C8).
-    let cfs = CfsSettings::with_slice(SLICE);
-    let slice = (cfs.latency / vms.max(1)).max(p.us("kvm.min_slice_us")?);
+    let cfs = CfsSettings::with_slice(slice(p)?);
+    let turn = (cfs.latency / vms.max(1)).max(p.us("kvm.min_slice_us")?);
     let threshold = Permille::new(p.whole("vmigrater.io_permille")? as u16);
     let mut settings = MigraterSettings::published();
     settings.iobound.enter = threshold;
@@ -116,9 +116,9 @@ pub(super) fn daemon(
             ..settings
         })),
         "xBalloon" => {
-            let gap = slice * vms.saturating_sub(1);
+            let gap = turn * vms.saturating_sub(1);
             let whole_vm = p.get("xballoon.whole_vm")? != 0.0;
-            Daemon::Xballoon(demand_permille, slice, gap, whole_vm)
+            Daemon::Xballoon(demand_permille, turn, gap, whole_vm)
         }
         _ => Daemon::None,
     })
@@ -126,7 +126,9 @@ pub(super) fn daemon(
 
 /// The I/O of an application: the n-th task's.
 fn reader(p: &Parameters, profile: &Profile, n: u32) -> anyhow::Result<ReaderSettings> {
-    profile.reader(DeviceId(0), n, p.us("guest.submit_us")?)
+    let submit = p.us("guest.submit_us")?;
+    let spread = p.count("guest.process_spread_permille")?;
+    profile.reader(DeviceId(0), n, submit, spread)
 }
 
 /// A task's CPU time per request against its whole time, in thousandths.
@@ -145,19 +147,20 @@ pub(super) fn app_vm(
     compute: bool,
 ) -> anyhow::Result<Vm> {
     let profile = profile::named(name)?;
+    let vcpus = cpus(p)?;
     let mut tasks: Vec<Task> = Vec::new();
     if compute {
-        let all = (0..VCPUS).map(|v| Task::pinned(v, Work::Compute)).collect();
+        let all = (0..vcpus).map(|v| Task::pinned(v, Work::Compute)).collect();
         tasks.extend(session(p, all)?);
     }
     let count = p.whole("app.io_tasks")? as u32;
     for n in 0..count {
         let work = Work::Io(reader(p, &profile, n)?);
-        tasks.push(Task::on(n * VCPUS / count.max(1), work));
+        tasks.push(Task::on(n * vcpus / count.max(1), work));
     }
-    let mut vm = Vm::new(VCPUS, tasks);
+    let mut vm = Vm::new(vcpus, tasks);
     vm.pins = Pins::OneToOne;
-    vm.kernel = kernel(p, VCPUS, profile.migration()?)?;
+    vm.kernel = kernel(p, vcpus, profile.migration_with(|name| p.us(name))?)?;
     vm.daemon = daemon(p, arm, demand(p, &reader(p, &profile, 0)?)?, vms)?;
     Ok(vm)
 }
@@ -171,7 +174,7 @@ pub(super) fn same(
     effort: Effort,
 ) -> anyhow::Result<Run> {
     let vm = app_vm(p, name, arm.0, vms as u64, true)?;
-    run(&host(p, VCPUS, vec![vm; vms], ssd(p)?)?, arm.1, effort)
+    run(&host(p, cpus(p)?, vec![vm; vms], ssd(p)?)?, arm.1, effort)
 }
 
 /// Throughput of all VMs, by arm in the order of [`ARMS`].
@@ -249,6 +252,7 @@ pub(super) fn fig9(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
 /// One VM with vMigrater; NPB IS, threads that meet, in the others.
 pub(super) fn fig10(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::default();
+    let vcpus = cpus(p)?;
     let mut gains = Vec::new();
     for vms in [2usize, 4, 8] {
         let mut ratios = Vec::new();
@@ -256,15 +260,15 @@ pub(super) fn fig10(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
             let mut rates = [0.0; 2];
             for (rate, arm) in rates.iter_mut().zip(&ARMS) {
                 let is = Work::Parallel {
-                    length: Ns::from_ms(5),
-                    spread: 100,
-                    spin: Ns::from_ms(100),
+                    length: p.us("is.work_us")?,
+                    spread: p.count("is.spread_permille")?,
+                    spin: p.us("is.spin_us")?,
                 };
-                let mut other = Vm::new(VCPUS, (0..VCPUS).map(|v| Task::pinned(v, is)).collect());
+                let mut other = Vm::new(vcpus, (0..vcpus).map(|v| Task::pinned(v, is)).collect());
                 other.pins = Pins::OneToOne;
                 let mut all = vec![app_vm(p, name, arm.0, vms as u64, true)?];
                 all.extend(vec![other; vms - 1]);
-                let did = run(&host(p, VCPUS, all, ssd(p)?)?, arm.1, effort)?;
+                let did = run(&host(p, vcpus, all, ssd(p)?)?, arm.1, effort)?;
                 *rate = did.vms[0].bytes;
             }
             outcome.row(format!("{name}/{vms} VMs"), rates[1] / rates[0].max(1.0));
@@ -278,7 +282,9 @@ pub(super) fn fig10(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
     Ok(outcome)
 }
 
-/// Inactivity over the job that takes T_ns alone.
+/// Inactivity over the job that takes T_ns alone. The paper's model has one vCPU of the
+/// VM active all the time, so of its T_ns + N_migrate * C_avg (equation (1)) the latter is
+/// all that vMigrater leaves of the time in which no request is issued (C2).
 pub(super) fn table2(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::default();
     let mut ours = true;
@@ -288,7 +294,7 @@ pub(super) fn table2(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> 
         let mut seconds = [0.0; 4];
         for (seconds, arm) in seconds.iter_mut().zip(ARMS) {
             let did = same(p, name, arm, 4, effort)?.vms[0];
-            *seconds = did.inactive * solo_s * solo / did.bytes.max(1.0);
+            *seconds = (did.inactive + did.held_up) * solo_s * solo / did.bytes.max(1.0);
             outcome.row(format!("{name}/{}", arm.0), *seconds);
         }
         outcome.row(format!("{name}/ratio"), seconds[0] / seconds[1].max(1e-3));
@@ -320,7 +326,7 @@ pub(super) fn table3(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> 
         let vanilla = same(p, name, ARMS[0], 2, effort)?.vms[0].bytes;
         let did = same(p, name, ARMS[1], 2, effort)?.vms[0];
         let moves = did.moves * solo_s * solo / did.bytes.max(1.0);
-        let least = solo_s / SLICE.as_secs_f64();
+        let least = solo_s / slice(p)?.as_secs_f64();
         outcome.row(format!("{name}/N_migrate"), moves);
         outcome.row(format!("{name}/N_min"), least);
         outcome.row(format!("{name}/P"), moves / least);

@@ -21,8 +21,8 @@ use super::outcome::Outcome;
 use super::parameters::Parameters;
 use super::vmigrater::APPS;
 use super::vmigrater::ARMS;
-use super::vmigrater::VCPUS;
 use super::vmigrater::app_vm;
+use super::vmigrater::cpus;
 use super::vmigrater::daemon;
 use super::vmigrater::host;
 use super::vmigrater::kernel;
@@ -35,7 +35,7 @@ fn hdd(p: &Parameters) -> anyhow::Result<Dev> {
         seek: p.us("hdd.seek_us")?,
         rate: p.whole("hdd.mb_per_s")? * 1_000_000,
         elevator: Elevator::Cfq {
-            wait: Ns::from_ms(8),
+            wait: p.ms("hdd.wait_ms")?,
             slice: p.us("hdd.cfq_slice_us")?,
         },
     }))
@@ -48,11 +48,11 @@ fn sequential(p: &Parameters, n: u64) -> anyhow::Result<Work> {
         depth: 1,
         bytes: (p.get("hdd.read_kib")? * 1024.0) as u32,
         start: n << 34,
-        span: 1 << 33,
+        span: p.whole("load.file_mib")? << 20,
         sequential: true,
         submit: p.us("guest.submit_us")?,
         process: p.us("guest.submit_us")?,
-        process_spread: 200,
+        process_spread: p.count("guest.process_spread_permille")?,
         write: false,
         phases: None,
     }))
@@ -71,29 +71,33 @@ fn busy_vm(p: &Parameters, vcpus: u32, io: &[Work]) -> anyhow::Result<Vm> {
     Ok(vm)
 }
 
-/// 4-core host, VMs of 4 vCPUs.
+/// One VM or two, a reader or two.
 pub(super) fn fig2(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::default();
+    let cpus = p.count("fig2.pcpus")?;
     let (first, second) = (sequential(p, 0)?, sequential(p, 1)?);
     let bytes = |vms: Vec<Vm>| -> anyhow::Result<Vec<f64>> {
-        let did = run(&host(p, 4, vms, hdd(p)?)?, "cfs", effort)?;
+        let did = run(&host(p, cpus, vms, hdd(p)?)?, "cfs", effort)?;
         Ok(did.vms.iter().map(|d| d.bytes).collect())
     };
     let total = |bytes: &[f64]| bytes.iter().sum::<f64>();
-    let none = busy_vm(p, 4, &[])?;
-    let solo = total(&bytes(vec![busy_vm(p, 4, &[first])?])?);
-    let shared = bytes(vec![busy_vm(p, 4, &[first])?, none.clone()])?;
+    let none = busy_vm(p, cpus, &[])?;
+    let solo = total(&bytes(vec![busy_vm(p, cpus, &[first])?])?);
+    let shared = bytes(vec![busy_vm(p, cpus, &[first])?, none.clone()])?;
     let drop = |now: f64, before: f64| (1.0 - now / before.max(1.0)) * 100.0;
     outcome.row("a: throughput drop, %", drop(total(&shared), solo));
-    let solo_two = total(&bytes(vec![busy_vm(p, 4, &[first, second])?])?);
-    let two = bytes(vec![busy_vm(p, 4, &[first])?, busy_vm(p, 4, &[second])?])?;
+    let solo_two = total(&bytes(vec![busy_vm(p, cpus, &[first, second])?])?);
+    let two = bytes(vec![
+        busy_vm(p, cpus, &[first])?,
+        busy_vm(p, cpus, &[second])?,
+    ])?;
     outcome.row("b: total throughput drop, %", drop(total(&two), solo_two));
-    let mut unequal = [busy_vm(p, 4, &[first])?, busy_vm(p, 4, &[second])?];
+    let mut unequal = [busy_vm(p, cpus, &[first])?, busy_vm(p, cpus, &[second])?];
     unequal[0].weight = NORMAL_WEIGHT / 4;
     let shares = bytes(unequal.to_vec())?;
     outcome.row("c: VM2 over VM1", shares[1] / shares[0].max(1.0));
     let bare = run(
-        &host(p, 4, vec![busy_vm(p, 4, &[first])?], hdd(p)?)?,
+        &host(p, cpus, vec![busy_vm(p, cpus, &[first])?], hdd(p)?)?,
         "fixed",
         effort,
     )?;
@@ -152,30 +156,31 @@ fn client(p: &Parameters, n: u64) -> anyhow::Result<Work> {
         span: 1 << 30,
         sequential: true,
         submit,
-        // cpu / (cpu + latency) = 1/5.
-        process: latency / 4 - submit,
-        process_spread: 200,
+        process: latency / p.whole("client.waits")? - submit,
+        process_spread: p.count("guest.process_spread_permille")?,
         write: false,
         phases: None,
     }))
 }
 
-/// Two VMs of 2 vCPUs on 2 pCPUs, with clients in each.
+/// Two VMs, with clients in each.
 fn served(p: &Parameters, arm: &str, clients: &[(Ns, u32)]) -> anyhow::Result<super::mix::Mix> {
+    let cpus = p.count("client.pcpus")?;
     let mut tasks = Vec::new();
     for (at, count) in clients {
         for _ in 0..*count {
             let n = tasks.len() as u32;
-            let mut task = Task::on(n % 2, client(p, u64::from(n))?);
+            let mut task = Task::on(n % cpus, client(p, u64::from(n))?);
             task.at = *at;
             tasks.push(task);
         }
     }
-    let mut vm = Vm::new(2, tasks);
+    let mut vm = Vm::new(cpus, tasks);
     vm.pins = Pins::OneToOne;
-    vm.kernel = kernel(p, 2, p.us("client.migration_us")?)?;
-    vm.daemon = daemon(p, arm, 200, 2)?;
-    host(p, 2, vec![vm; 2], ssd(p)?)
+    vm.kernel = kernel(p, cpus, p.us("micro.migration_us")?)?;
+    let demand_permille = 1000 / (1 + p.count("client.waits")?);
+    vm.daemon = daemon(p, arm, demand_permille, 2)?;
+    host(p, cpus, vec![vm; 2], ssd(p)?)
 }
 
 pub(super) fn fig13(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
@@ -212,12 +217,17 @@ pub(super) fn fig13(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
     Ok(outcome)
 }
 
-/// 8 clients in all, more at 4, 8 and 11 s.
+/// Clients that come in three steps.
 pub(super) fn fig14(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::default();
     let begin = effort.warmup;
-    let later = |s: u64| begin + Ns::from_secs(s);
-    let clients = [(Ns::ZERO, 4), (later(4), 2), (later(8), 4), (later(11), 8)];
+    let mut steps = Vec::new();
+    let mut clients = vec![(Ns::ZERO, p.count("fig14.clients")? / 2)];
+    for step in 1..=3 {
+        let at = p.ms(&format!("fig14.step_{step}_ms"))?;
+        clients.push((begin + at, p.count(&format!("fig14.more_{step}"))? / 2));
+        steps.push((at.as_ns() / Ns::from_secs(1).as_ns()) as usize);
+    }
     let mix = served(p, "vMigrater", &clients)?;
     let effort = Effort {
         window: Ns::from_secs(14),
@@ -236,12 +246,10 @@ pub(super) fn fig14(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
             .fold(f64::MAX, f64::min)
             / 1e6
     };
-    for s in [4, 8, 11] {
-        outcome.row(format!("least in the second after {s} s, MB/s"), dip(s));
+    for s in &steps {
+        outcome.row(format!("least in the second after {s} s, MB/s"), dip(*s));
     }
-    let dips = [4, 8, 11]
-        .iter()
-        .any(|s| dip(*s) < 0.9 * mb(s * 4 - 4, s * 4));
+    let dips = steps.iter().any(|s| dip(*s) < 0.9 * mb(s * 4 - 4, s * 4));
     outcome.shape("a dip after a step", dips);
     outcome.shape("then back to the plateau", mb(50, 56) > 0.9 * mb(40, 44));
     doubled(p, effort, &mut outcome)?;
@@ -291,7 +299,7 @@ pub(super) fn fig15(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
                 vm.weight = NORMAL_WEIGHT * share / 50;
                 vms.push(vm);
             }
-            let did = run(&host(p, VCPUS, vms, hdd(p)?)?, arm.1, effort)?;
+            let did = run(&host(p, cpus(p)?, vms, hdd(p)?)?, arm.1, effort)?;
             *ratio = did.vms[0].bytes / did.vms[1].bytes.max(1.0);
             outcome.row(format!("{first}/{second}: VM1 over VM2, {}", arm.0), *ratio);
         }

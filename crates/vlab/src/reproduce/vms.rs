@@ -30,6 +30,7 @@ use super::mix::Task;
 use super::mix::Vm;
 use super::mix::Work;
 use super::mix::assemble;
+use super::parameters::Parameters;
 use super::platforms;
 use super::vm_tasks::Maker;
 use crate::run::Unusable;
@@ -160,7 +161,7 @@ pub(crate) fn build(request: &Request<'_>) -> anyhow::Result<Sim> {
         driver: driver.map(|n| n as u32),
         vms,
         slice: scenario.sharing.slice,
-        tuning: platforms::tuning(&spec.platform)?,
+        tuning: platforms::tuning(&Parameters::load(&[])?, &spec.platform)?,
     };
     assemble(&mix, &attached, request.host, request.seed)
 }

@@ -10,8 +10,6 @@
 use experiment::scenario::median_of_mean;
 use sim::device::SsdSettings;
 use sim::ids::DeviceId;
-use sim::machine::Costs;
-use sim::machine::Smt;
 use sim::program::ReaderSettings;
 use units::Ns;
 
@@ -26,9 +24,7 @@ use super::mix::Work;
 use super::mix::run;
 use super::outcome::Outcome;
 use super::parameters::Parameters;
-use super::tuning::Tuning;
-
-const THREADS: u32 = 48;
+use super::platforms;
 
 /// Name, partner of setting 2, and the names of the parameters with the time on the
 /// CPU and the wait between two halts.
@@ -87,44 +83,31 @@ pub(super) const BENCHMARKS: [Benchmark; 8] = [
     benchmark("HDFS", "TeraSort"),
 ];
 
-fn speeds(p: &Parameters) -> anyhow::Result<Smt> {
-    Ok(Smt {
-        computing: (p.get("smt.computing")? * 1000.0) as u32,
-        ..Smt::default()
-    })
-}
+const PLATFORM: &str = "paper-smt";
 
 /// A machine of `threads` hyperthreads and this mean device time.
 pub(super) fn machine(p: &Parameters, threads: u32, wait: Ns, vms: Vec<Vm>) -> anyhow::Result<Mix> {
     let spread_permille = (p.get("smt.wait_spread")? * 1000.0) as u32;
+    let channels = p.count("smt.channels")?;
+    let rate = p.whole("smt.mb_per_s")? * 1_000_000;
     let device = |mean: Ns| {
         Dev::Ssd(SsdSettings {
             latency: median_of_mean(mean, spread_permille),
             spread_permille,
-            channels: 4096,
-            rate: 1_000_000_000_000,
+            channels,
+            rate,
             turn: Ns::ZERO,
         })
     };
     Ok(Mix {
         pcpus: threads,
-        smt: Some(speeds(p)?),
-        costs: Costs {
-            vcpu_switch: p.us("kvm.switch_us")?,
-            vcpu_wake: p.us("smt.wake_us")?,
-            vcpu_cache: p.us("kvm.cache_us")?,
-            ..Costs::default()
-        },
+        smt: Some(platforms::smt(p)?),
+        costs: platforms::costs(p, PLATFORM)?,
         devices: vec![device(wait), device(p.us("smt.nginx_wait_us")?)],
         driver: None,
         vms,
         slice: Ns::from_ms(p.whole("smt.slice_ms")?),
-        tuning: Tuning {
-            poll_max: p.us("smt.poll_max_us")?,
-            retain: p.us("smt.retain_us")?,
-            yields: p.get("smt.yields")? != 0.0,
-            ..Tuning::default()
-        },
+        tuning: platforms::tuning(p, PLATFORM)?,
     })
 }
 
@@ -149,16 +132,18 @@ pub(super) fn io_vm(p: &Parameters, vcpus: u32, run_time: Ns) -> anyhow::Result<
 /// A VM with a task per vCPU that computes and waits in turn.
 fn reading_vm(p: &Parameters, vcpus: u32, run_time: Ns, device: DeviceId) -> anyhow::Result<Vm> {
     let spread = (p.get("smt.run_spread")? * 1000.0) as u32;
+    let submit = run_time / p.whole("smt.submit_part")?.max(1);
+    let span = p.whole("load.file_mib")? << 20;
     let task = |v| {
         let reader = ReaderSettings {
             device,
             depth: 1,
             bytes: 4096,
             start: 0,
-            span: 1 << 33,
+            span,
             sequential: false,
-            submit: run_time / 10,
-            process: run_time - run_time / 10,
+            submit,
+            process: run_time - submit,
             process_spread: spread,
             write: false,
             phases: None,
@@ -221,6 +206,7 @@ pub(super) fn smt(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
 
 /// Table 3.1: two VMs of 48 vCPUs. Sockperf answers at once, Redis is as RocksDB.
 pub(super) fn motivation(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
+    let threads = p.count("smt.threads")?;
     let mut outcome = Outcome::default();
     for (pair, run_us, wait_us) in [
         (
@@ -230,8 +216,8 @@ pub(super) fn motivation(p: &Parameters, effort: Effort) -> anyhow::Result<Outco
         ),
         ("Redis+PageRank", "smt.redis_run_us", "smt.redis_wait_us"),
     ] {
-        let vms = vec![io_vm(p, THREADS, p.us(run_us)?)?, cpu_vm(p, THREADS)?];
-        let mix = machine(p, THREADS, p.us(wait_us)?, vms)?;
+        let vms = vec![io_vm(p, threads, p.us(run_us)?)?, cpu_vm(p, threads)?];
+        let mix = machine(p, threads, p.us(wait_us)?, vms)?;
         let vanilla = run(&mix, "cfs", effort)?;
         for policy in ["haltpoll-enhanced", "vsmtio"] {
             let did = run(&mix, policy, effort)?;
@@ -257,15 +243,16 @@ pub(super) fn motivation(p: &Parameters, effort: Effort) -> anyhow::Result<Outco
 /// Fig 3.4: MatMul beside each benchmark.
 pub(super) fn setting_1(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
     const OTHERS: [&str; 3] = ["blocking", "polling", "haltpoll"];
+    let threads = p.count("smt.threads")?;
     let mut outcome = Outcome::default();
     let mut sums = [(0.0, 0.0); 3];
     let mut worst: f64 = 0.0;
     for b in BENCHMARKS {
         let vms = vec![
-            io_vm(p, THREADS / 2, p.us(b.run)?)?,
-            cpu_vm(p, THREADS / 2)?,
+            io_vm(p, threads / 2, p.us(b.run)?)?,
+            cpu_vm(p, threads / 2)?,
         ];
-        let mix = machine(p, THREADS, p.us(b.wait)?, vms)?;
+        let mix = machine(p, threads, p.us(b.wait)?, vms)?;
         let ours = rates(&run(&mix, "vsmtio", effort)?);
         for (n, policy) in OTHERS.into_iter().enumerate() {
             let other = rates(&run(&mix, policy, effort)?);
@@ -302,16 +289,17 @@ pub(super) fn setting_1(p: &Parameters, effort: Effort) -> anyhow::Result<Outcom
 pub(super) fn setting_2(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
     const POLICIES: [&str; 3] = ["cfs", "haltpoll-enhanced", "vsmtio"];
     const SHOWN: [&str; 3] = ["vanilla", "enhanced HaltPoll", "vSMT-IO"];
+    let threads = p.count("smt.threads")?;
     let mut outcome = Outcome::default();
     let mut means = [(0.0, 0.0, 0.0, 0.0); 3];
     let mut ready_less = [0.0; 3];
     let mut most_switches = [0.0, f64::MAX, f64::MAX];
     for b in BENCHMARKS {
-        let io = io_vm(p, THREADS / 2, p.us(b.run)?)?;
-        let partner = partner_vm(p, &b, THREADS / 2)?;
+        let io = io_vm(p, threads / 2, p.us(b.run)?)?;
+        let partner = partner_vm(p, &b, threads / 2)?;
         let mix = machine(
             p,
-            THREADS,
+            threads,
             p.us(b.wait)?,
             vec![io.clone(), io, partner.clone(), partner],
         )?;

@@ -16,9 +16,13 @@ use super::vsmtio::rates;
 /// Fig 3.1, Redis and PageRank: (a) longest timeouts of enhanced HaltPoll, (b) scheduling
 /// delays of vanilla KVM. Only the ends of the axis of (a) are stated, none of (b)'s.
 pub(super) fn timeout(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
+    let threads = p.count("smt.threads")?;
     let mut outcome = Outcome::default();
-    let vms = vec![io_vm(p, 48, p.us("smt.redis_run_us")?)?, cpu_vm(p, 48)?];
-    let mut mix = machine(p, 48, p.us("smt.redis_wait_us")?, vms)?;
+    let vms = vec![
+        io_vm(p, threads, p.us("smt.redis_run_us")?)?,
+        cpu_vm(p, threads)?,
+    ];
+    let mut mix = machine(p, threads, p.us("smt.redis_wait_us")?, vms)?;
     let vanilla = rates(&run(&mix, "cfs", effort)?);
     let gain = |got: (f64, f64)| {
         (
@@ -60,6 +64,7 @@ pub(super) fn timeout(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome>
 
 /// Retention alone, with unbalanced scheduling, with all.
 pub(super) fn parts(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
+    let threads = p.count("smt.threads")?;
     let mut outcome = Outcome::default();
     let mut io_from_retention = true;
     let mut compute_from_rass = true;
@@ -67,8 +72,16 @@ pub(super) fn parts(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
         .iter()
         .filter(|b| matches!(b.name, "HBase" | "MongoDB"))
     {
-        let (io, cpu) = (io_vm(p, 24, p.us(b.run)?)?, cpu_vm(p, 24)?);
-        let mix = machine(p, 48, p.us(b.wait)?, vec![io.clone(), io, cpu.clone(), cpu])?;
+        let (io, cpu) = (
+            io_vm(p, threads / 2, p.us(b.run)?)?,
+            cpu_vm(p, threads / 2)?,
+        );
+        let mix = machine(
+            p,
+            threads,
+            p.us(b.wait)?,
+            vec![io.clone(), io, cpu.clone(), cpu],
+        )?;
         let base = rates(&run(&mix, "cfs", effort)?);
         let mut gains = Vec::new();
         for (shown, policy) in [
@@ -98,6 +111,7 @@ pub(super) fn parts(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
 
 /// 96 vCPUs, more and more of them for I/O; 8 VMs.
 pub(super) fn mixes(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
+    let threads = p.count("smt.threads")?;
     let mut outcome = Outcome::default();
     let mut gains = Vec::new();
     for b in BENCHMARKS
@@ -108,7 +122,7 @@ pub(super) fn mixes(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
             let io_vm = io_vm(p, io, p.us(b.run)?)?;
             let cpu_vm = cpu_vm(p, cpu)?;
             let vms = vec![io_vm.clone(), io_vm, cpu_vm.clone(), cpu_vm];
-            let mix = machine(p, 48, p.us(b.wait)?, vms)?;
+            let mix = machine(p, threads, p.us(b.wait)?, vms)?;
             let base = rates(&run(&mix, "cfs", effort)?);
             let got = rates(&run(&mix, "vsmtio", effort)?);
             let mean = (got.0 / base.0 + got.1 / base.1) / 2.0;
@@ -119,7 +133,12 @@ pub(super) fn mixes(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
             gains.push(mean);
         }
     }
-    let homogeneous = machine(p, 48, p.us("smt.other_wait_us")?, vec![cpu_vm(p, 48)?; 2])?;
+    let homogeneous = machine(
+        p,
+        threads,
+        p.us("smt.other_wait_us")?,
+        vec![cpu_vm(p, threads)?; 2],
+    )?;
     let base = rates(&run(&homogeneous, "cfs", effort)?).1;
     let got = rates(&run(&homogeneous, "vsmtio", effort)?).1;
     outcome.row("0:96, compute against vanilla", got / base);
@@ -127,10 +146,13 @@ pub(super) fn mixes(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
     outcome.shape("gain is largest at equal numbers", peak);
     outcome.shape("computation alone loses less than 2 %", got > 0.98 * base);
     let b = BENCHMARKS[5];
-    let (io, cpu) = (io_vm(p, 24, p.us(b.run)?)?, cpu_vm(p, 24)?);
+    let (io, cpu) = (
+        io_vm(p, threads / 2, p.us(b.run)?)?,
+        cpu_vm(p, threads / 2)?,
+    );
     let mut eight = vec![io; 4];
     eight.extend(vec![cpu; 4]);
-    let mix = machine(p, 48, p.us(b.wait)?, eight)?;
+    let mix = machine(p, threads, p.us(b.wait)?, eight)?;
     let base = rates(&run(&mix, "cfs", effort)?);
     let got = rates(&run(&mix, "vsmtio", effort)?);
     let mean = (got.0 / base.0 + got.1 / base.1) / 2.0;

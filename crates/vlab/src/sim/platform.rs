@@ -99,10 +99,10 @@ pub(crate) fn by_name(name: &str, cpus: u32) -> anyhow::Result<Platform> {
                 daemon: platforms::DAEMON,
                 submit: paper.submit,
                 process: paper.submit,
-                process_spread: 200,
+                process_spread: paper.process_spread,
                 disk_latency: paper.disk_latency,
-                disk_spread: 300,
-                disk_channels: 16,
+                disk_spread: paper.disk_spread,
+                disk_channels: paper.disk_channels,
                 disk_rate: paper.disk_rate,
             }
         }

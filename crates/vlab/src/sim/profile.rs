@@ -21,6 +21,7 @@ use units::VcpuId;
 
 use super::build::IO;
 use super::platform::Platform;
+use crate::reproduce::platforms;
 use crate::run::Unusable;
 
 /// I/O tasks of an application for which nothing else is said.
@@ -45,7 +46,8 @@ pub(crate) struct Profile {
     process: String,
     burst: Option<String>,
     pause: Option<String>,
-    /// What a task loses when it runs on another vCPU than before.
+    /// What a task loses when it runs on another vCPU than before: a length, or `$` and
+    /// the name of a parameter.
     migration: String,
     tasks: Option<u32>,
     /// The published figures behind the numbers.
@@ -119,6 +121,7 @@ impl Profile {
         device: DeviceId,
         n: u32,
         submit: Ns,
+        process_spread: u32,
     ) -> anyhow::Result<ReaderSettings> {
         let phases = match (&self.burst, &self.pause) {
             (Some(on), Some(off)) => Some(Phases {
@@ -136,7 +139,7 @@ impl Profile {
             sequential: self.pattern == Order::Sequential,
             submit,
             process: length(&self.process)?,
-            process_spread: 200,
+            process_spread,
             write: false,
             phases,
         })
@@ -149,7 +152,18 @@ impl Profile {
 
     /// What a task loses when it runs on another vCPU than before.
     pub(crate) fn migration(&self) -> anyhow::Result<Ns> {
-        length(&self.migration)
+        self.migration_with(platforms::us)
+    }
+
+    /// Likewise; `open` gives the parameter of a name.
+    pub(crate) fn migration_with(
+        &self,
+        open: impl Fn(&str) -> anyhow::Result<Ns>,
+    ) -> anyhow::Result<Ns> {
+        match self.migration.strip_prefix('$') {
+            Some(name) => open(name),
+            None => length(&self.migration),
+        }
     }
 }
 
@@ -163,8 +177,9 @@ pub(super) fn add(
 ) -> anyhow::Result<()> {
     let profile = named(name)?;
     guest.set_migration_cost(profile.migration()?);
+    let spread = platforms::count("guest.process_spread_permille")?;
     for n in 0..profile.tasks() {
-        let settings = profile.reader(DeviceId(0), n, platform.submit)?;
+        let settings = profile.reader(DeviceId(0), n, platform.submit, spread)?;
         guest.add(NewTask {
             name: format!("{name}-{n}"),
             group: IO,
@@ -188,7 +203,7 @@ mod tests {
         for profile in all {
             assert!(!profile.fixed_by.is_empty() && !profile.title.is_empty());
             length(&profile.process).unwrap();
-            length(&profile.migration).unwrap();
+            profile.migration().unwrap();
         }
     }
 }

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A machine with several VMs as a simulation: its hypervisor, its devices and how they
+//! are attached. `guest` fills the VMs.
+
+use sim::device::Device;
+use sim::device::Hdd;
+use sim::device::Net;
+use sim::device::Path;
+use sim::device::Ssd;
+use sim::engine::Sim;
+use sim::ids::TaskId;
+use sim::ids::Vcpu;
+use sim::ids::VmId;
+use sim::machine::Machine;
+use sim::queue::QueueKind;
+use units::CpuId;
+
+use super::Dev;
+use super::Mix;
+use super::Pins;
+use super::guest::guest;
+use crate::reproduce::tuning::policy_of;
+
+/// How a device is attached.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::reproduce) struct Attached {
+    pub(in crate::reproduce) path: Path,
+    pub(in crate::reproduce) behind_driver: bool,
+}
+
+pub(super) fn build(mix: &Mix, policy: &str, seed: u64) -> anyhow::Result<Sim> {
+    let attached = Attached {
+        path: Path::Submitter,
+        behind_driver: mix.driver.is_some(),
+    };
+    assemble(mix, &vec![attached; mix.devices.len()], policy, seed)
+}
+
+/// A machine whose devices are attached in different ways.
+pub(in crate::reproduce) fn assemble(
+    mix: &Mix,
+    attached: &[Attached],
+    policy: &str,
+    seed: u64,
+) -> anyhow::Result<Sim> {
+    let policy = policy_of(mix, policy)?;
+    let smt = mix.smt.unwrap_or_default();
+    let mut machine = Machine::new(mix.pcpus, mix.smt.is_some(), mix.costs, smt);
+    let mut guests = Vec::new();
+    for (n, vm) in mix.vms.iter().enumerate() {
+        let pins: Vec<Vec<CpuId>> = (0..vm.vcpus)
+            .map(|vcpu| match &vm.pins {
+                Pins::Anywhere => Vec::new(),
+                Pins::OneToOne => vec![CpuId(vcpu % mix.pcpus)],
+                Pins::On(pcpus) => pcpus.iter().copied().map(CpuId).collect(),
+            })
+            .collect();
+        let id = machine.add_vm(&format!("vm{n}"), vm.weight, &pins);
+        machine.vms[n].io_intensive = vm.io;
+        machine.vms[n].shares = vm.shares;
+        let first = Vcpu(machine.vms[n].vcpus.start);
+        guests.push(guest(vm, id, first, seed));
+    }
+    let mut sim = Sim::new(machine, policy, QueueKind::default(), seed);
+    // Long enough that no two pCPUs are in step, short against any warm-up.
+    sim.spread_starts(mix.slice * 4);
+    for guest in guests {
+        sim.add_guest(guest);
+    }
+    for (device, attached) in mix.devices.iter().zip(attached) {
+        let device: Box<dyn Device> = match *device {
+            Dev::Ssd(settings) => Box::new(Ssd::new(settings)),
+            Dev::Hdd(settings) => Box::new(Hdd::new(settings)),
+            Dev::Net(settings) => Box::new(Net::new(settings)),
+        };
+        if attached.behind_driver {
+            sim.add_device_behind_driver(device, attached.path);
+        } else {
+            sim.add_device(device, attached.path);
+        }
+    }
+    if let Some(driver) = mix.driver {
+        let backends: Vec<TaskId> = (0..mix.vms[driver as usize].tasks.len() as u32)
+            .map(TaskId)
+            .collect();
+        sim.set_driver(VmId(driver), &backends);
+    }
+    Ok(sim)
+}
