@@ -142,6 +142,9 @@ fn root_vm_scx_vcpu_nobody_starves_and_a_vm_may_end_while_it_is_set() {
         assert_eq!(number(&output, &format!("{policy}-exit")), 0);
     }
 
+    // As the script means it: nobody answers until the VM has gone.
+    assert_eq!(number(&output, "late-stopped"), 1);
+    assert_eq!(number(&output, "late-heard"), 1);
     assert_eq!(number(&output, "late-exit"), 1);
     let late = said(&output, "late-said");
     assert!(
