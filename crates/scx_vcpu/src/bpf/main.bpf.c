@@ -234,9 +234,8 @@ void BPF_PROG(vcpu_running, struct task_struct *p)
 	v->queued = 0;
 	v->due_ns = 0;
 	adopt(v, cpu);
-	/* What it had when it came into the queue may have been before a reset. */
-	if (settings.policy == SV_CREDIT2 && !v->rest_ns)
-		slice_ns = credit2_turn_ns(v);
+	if (settings.policy == SV_CREDIT2)
+		slice_ns = credit2_begins(v, slice_ns);
 	if (v->cap_permille)
 		slice_ns = within_cap(v, slice_ns);
 	pcpu = pcpu_of(cpu);
@@ -278,9 +277,8 @@ void BPF_PROG(vcpu_quiescent, struct task_struct *p, u64 deq_flags)
 		return;
 	account(v, SV_ASLEEP);
 	v->queued = 0;
-	if (has_credit1() && !v->parked)
+	if (!cap_over(v) && has_credit1())
 		credit1_sleep(v);
-	v->parked = 0;
 }
 
 SEC("struct_ops/vcpu_enable")
