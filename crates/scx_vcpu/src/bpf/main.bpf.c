@@ -8,7 +8,7 @@
  *
  * Queues per pCPU. Who is next, and for how long, is the policy's. This file has
  * the calls that the kernel makes and hands them on: account.h counts, event.h sees
- * interrupts, place.h knows homes and caps, policy_*.h decide.
+ * interrupts, place.h knows homes and caps, parked.h when caps are over, policy_*.h decide.
  *
  * Under `fixed` a vCPU that is preempted by the fair class goes back to the head
  * and its turn goes on: the kernel does that by itself. The credit policies take it
@@ -29,6 +29,7 @@
 #include "event.h"
 #include "halt.h"
 #include "latency.h"
+#include "parked.h"
 #include "place.h"
 #include "policy_credit1.h"
 #include "policy_credit2.h"
@@ -189,6 +190,7 @@ void BPF_PROG(vcpu_dispatch, s32 cpu, struct task_struct *prev)
 	if (other)
 		return;
 	if (!prev) {
+		bpf_loop(nr_cpu_ids, unpark_there, NULL, 0);
 		if (!steal(cpu, QUEUE_FIRST))
 			steal(cpu, QUEUE_REST);
 		return;

@@ -81,3 +81,10 @@ WALKED_ONCE int unpark(s32 cpu)
 	bpf_iter_scx_dsq_destroy___k(&it);
 	return 0;
 }
+
+/* For a pCPU that has no work. */
+static long unpark_there(u32 cpu, void *none)
+{
+	unpark(cpu);
+	return 0;
+}

@@ -28,6 +28,11 @@ for policy in fixed credit2; do
 	finish $policy
 	echo "$policy-trace $(xxd -p /tmp/trace | tr -d '\n')"
 done
+# The same of vCPUs that may run on both.
+vcpus_on 3
+start fixed
+waits roaming
+finish roaming
 
 # The scheduler hears of a change when its VM has gone already. A signal only asks a
 # process to stop: until its last thread has, it may still answer.
