@@ -298,12 +298,16 @@ fn root_when_the_supervisor_is_killed_the_daemon_ends_in_order() {
 /// Neither can do anything for the other.
 fn kill_both(scene: &mut Scene) {
     signal(scene.supervisor, Signal::STOP);
+    // It has one thread, and may be on its way through a last line yet.
+    wait_for("the supervisor stands still", || {
+        state(scene.supervisor) == Some('T')
+    });
     signal(scene.daemon, Signal::KILL);
     signal(scene.supervisor, Signal::KILL);
     assert_eq!(scene.harness.wait().unwrap().code(), Some(KILLED));
     // An orphan that has been killed is waited for by init.
     wait_for("the daemon ends", || {
-        mask(scene.daemon).is_none_or(|_| is_zombie(scene.daemon))
+        mask(scene.daemon).is_none_or(|_| state(scene.daemon).is_none_or(|state| state == 'Z'))
     });
     for subject in &scene.subjects {
         assert_eq!(
@@ -314,12 +318,10 @@ fn kill_both(scene: &mut Scene) {
     }
 }
 
-fn is_zombie(pid: u32) -> bool {
-    std::fs::read_to_string(format!("/proc/{pid}/stat")).map_or(true, |stat| {
-        stat.rsplit(')')
-            .next()
-            .is_some_and(|rest| rest.starts_with(" Z"))
-    })
+/// Of a process, as in /proc: 'T' is stopped, 'Z' a zombie; `None` if it has gone.
+fn state(pid: u32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit(") ").next()?.chars().next()
 }
 
 #[test]

@@ -99,9 +99,14 @@ impl Masks {
             return Ok(());
         }
         let ours = mask.ours.clone();
-        self.threads.insert(tid, mask);
-        self.write()?;
-        seat::allow(tid, &ours)
+        let known = self.threads.insert(tid, mask);
+        let done = self.write().and_then(|()| seat::allow(tid, &ours));
+        if done.is_err() {
+            // Its mask is what it was, and the next one who asks is not told otherwise.
+            self.threads.remove(&tid);
+            self.threads.extend(known.map(|mask| (tid, mask)));
+        }
+        done
     }
 
     /// Forgets threads that have gone.
@@ -233,5 +238,27 @@ mod tests {
         seat::allow(child.tid(), &before[1..2]).unwrap();
         drop(masks);
         assert_eq!(seat::allowed(child.tid()), before[1..2]);
+    }
+    /// A journal that cannot be written (a file is where its directory is to be) leaves the
+    /// thread alone, and is no reason not to try again.
+    #[test]
+    fn what_could_not_be_written_down_is_not_done_and_tried_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let in_the_way = dir.path().join("run");
+        fs::write(&in_the_way, "").unwrap();
+        let child = Child::new();
+        let before = seat::allowed(child.tid());
+        if before.len() < 2 {
+            return;
+        }
+        let one = set_of(&before[..1]);
+        let mut masks = Masks::new(&in_the_way.join("masks"));
+        for _ in 0..2 {
+            assert!(masks.set(child.tid(), Some(&one)).is_err());
+            assert_eq!(seat::allowed(child.tid()), before);
+        }
+        fs::remove_file(&in_the_way).unwrap();
+        masks.set(child.tid(), Some(&one)).unwrap();
+        assert_eq!(seat::allowed(child.tid()), before[..1]);
     }
 }

@@ -119,12 +119,40 @@ impl Roster {
         told
     }
 
-    /// Forgets those of which `alive` says no.
-    pub(crate) fn retain(&mut self, alive: impl Fn(u32) -> bool) {
-        for vm in self.vms.values_mut() {
+    /// Forgets those of which `alive` says no. The result is for their siblings, whose part
+    /// of the cap is a larger one now.
+    pub(crate) fn retain(&mut self, alive: impl Fn(u32) -> bool) -> Told {
+        let mut fewer = Vec::new();
+        for (pid, vm) in &mut self.vms {
+            let before = vm.seats.len();
             vm.seats.retain(|tid, _| alive(*tid));
+            if vm.seats.len() < before {
+                fewer.push(*pid);
+            }
         }
         self.vms.retain(|_, vm| !vm.seats.is_empty());
+        fewer.into_iter().flat_map(|pid| self.tell(pid)).collect()
+    }
+
+    /// Owners may say something else than when a vCPU was found: `allowed` has where each
+    /// thread may run now, nowhere if it has gone. Not asked of VMs whose threads are
+    /// narrowed by us.
+    pub(crate) fn follow(&mut self, allowed: impl Fn(u32) -> Vec<u32>) -> Told {
+        let mut changed = Vec::new();
+        for (pid, vm) in &mut self.vms {
+            if vm.worth.cpus.is_some() {
+                continue;
+            }
+            for (tid, seat) in &mut vm.seats {
+                let now = allowed(*tid);
+                if !now.is_empty() && now != seat.allowed {
+                    seat.allowed = now;
+                    changed.push(*pid);
+                }
+            }
+        }
+        changed.dedup();
+        changed.into_iter().flat_map(|pid| self.tell(pid)).collect()
     }
 
     /// What the cgroups of each VMM make of its weight, if that has changed.

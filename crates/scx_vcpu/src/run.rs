@@ -276,8 +276,10 @@ fn schedule(
         if looked.elapsed() >= PERIOD {
             let length = Ns(u64::try_from(looked.elapsed().as_nanos())?);
             looked = Instant::now();
-            lock(roster).retain(|tid| seat::policy_of(tid).is_some());
+            let mut told = lock(roster).retain(|tid| seat::policy_of(tid).is_some());
             teller.retain(|tid| seat::policy_of(tid).is_some());
+            told.extend(lock(roster).follow(seat::allowed));
+            tell(told)?;
             let told = lock(roster).weigh(|pid| cgroup::factor(Path::new("/"), pid));
             tell(told)?;
             if let Some(config) = file.changed() {

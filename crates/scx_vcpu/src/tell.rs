@@ -53,7 +53,10 @@ impl<'a> Teller<'a> {
         for some in told.chunks(BATCH) {
             let missing = self.change(some)?;
             for (at, (found, knobs)) in some.iter().enumerate() {
-                if missing & (1 << at) != 0 && !mark(&self.knobs, *found, *knobs)? {
+                let told = missing & (1 << at) == 0 || mark(&self.knobs, *found, *knobs)?;
+                // A thread that ends is scheduled until it leaves its pCPU for the last time,
+                // for which it may wait as long as for any turn. Its id has gone before.
+                if !told || seat::policy_of(found.tid).is_none() {
                     continue;
                 }
                 there += 1;

@@ -16,6 +16,7 @@ use common::Daemon;
 use common::Home;
 use common::one_line;
 use common::until;
+use rustix::process::Pid;
 use rustix::process::Signal;
 
 /// Its capabilities and no others, as root.
@@ -39,12 +40,28 @@ fn root_it_starts_answers_and_ends_on_sigterm() {
     assert_eq!(home.run(&["status"]).status.code(), Some(7));
 }
 
+/// Has it taken every signal that was sent to it, and gone back to sleep?
+fn sleeps_without_signals(pid: Pid) -> bool {
+    let status = fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).unwrap();
+    let none_pends = |key: &str| {
+        let pending = status.lines().find_map(|line| line.strip_prefix(key));
+        u64::from_str_radix(pending.unwrap().trim(), 16).unwrap() == 0
+    };
+    status.contains("\nState:\tS") && none_pends("SigPnd:") && none_pends("ShdPnd:")
+}
+
 #[test]
 fn root_sigint_ends_it_and_sighup_does_not() {
     let home = Home::new();
     let mut daemon = Daemon::start(&home);
-    daemon.kill(daemon.supervisor_pid(), Signal::HUP);
-    daemon.kill(daemon.daemon_pid(), Signal::HUP);
+    // The supervisor passes it on.
+    for pid in [daemon.supervisor_pid(), daemon.daemon_pid()] {
+        daemon.kill(pid, Signal::HUP);
+        until("the signal is dealt with", || sleeps_without_signals(pid));
+    }
+    until("what was passed on is dealt with", || {
+        sleeps_without_signals(daemon.daemon_pid())
+    });
     assert_eq!(home.report().unwrap().pid, daemon.report.pid);
     daemon.kill(daemon.supervisor_pid(), Signal::INT);
     assert_eq!(daemon.wait().code(), Some(0));

@@ -32,7 +32,6 @@ use libbpf_rs::MapHandle;
 use libbpf_rs::query::MapInfoIter;
 use rustix::mm::MapFlags;
 use rustix::mm::ProtFlags;
-use rustix::process::Pid;
 use rustix::process::Signal;
 use units::CpuSet;
 use units::Ns;
@@ -137,7 +136,7 @@ fn root_what_a_full_ring_lost_is_counted_and_found_again() {
     assert_eq!(home.report().unwrap().lost_events, 0);
 
     // Nobody reads until every ring is full.
-    daemon.kill(daemon.daemon_pid(), Signal::STOP);
+    daemon.hold(daemon.daemon_pid());
     let from = gaps(&freezer);
     until("as many gaps as no ring has room for", || {
         gaps(&freezer)
@@ -204,8 +203,7 @@ impl Full {
     fn of(daemon: &Daemon) -> Self {
         let mut full = None;
         until("everything on the ring has been read", || {
-            daemon.kill(daemon.daemon_pid(), Signal::STOP);
-            until("it stands still", || stands_still(daemon.daemon_pid()));
+            daemon.hold(daemon.daemon_pid());
             full = Self::if_empty();
             if full.is_none() {
                 daemon.kill(daemon.daemon_pid(), Signal::CONT);
@@ -245,15 +243,6 @@ impl Full {
         unsafe { consumer.write_volatile(written.wrapping_sub(RING as u64)) };
         Some(Self { consumer, was })
     }
-}
-
-/// Do all threads of a process stand still for a signal?
-fn stands_still(pid: Pid) -> bool {
-    let tasks = fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())).unwrap();
-    tasks.flatten().all(|task| {
-        let stat = fs::read_to_string(task.path().join("stat")).unwrap();
-        stat.rsplit(") ").next().unwrap().starts_with('T')
-    })
 }
 
 impl Drop for Full {

@@ -45,7 +45,7 @@ fn root_restore_gives_back_what_a_killed_daemon_and_its_supervisor_held() {
         now.mask != before.mask && now.attr != before.attr
     });
     // Neither can do anything for the other.
-    daemon.kill(daemon.supervisor_pid(), Signal::STOP);
+    daemon.hold(daemon.supervisor_pid());
     daemon.kill(daemon.daemon_pid(), Signal::KILL);
     daemon.kill(daemon.supervisor_pid(), Signal::KILL);
     daemon.wait();

@@ -210,7 +210,7 @@ fn root_xballoon_leaves_nothing_when_it_is_killed() {
 
     // Both at once: `restore` has to.
     let (mut daemon, report) = scene.daemon();
-    daemon.kill(daemon.supervisor_pid(), Signal::STOP);
+    daemon.hold(daemon.supervisor_pid());
     let pid = rustix::process::Pid::from_raw(report.pid.cast_signed()).unwrap();
     daemon.kill(pid, Signal::KILL);
     daemon.kill(daemon.supervisor_pid(), Signal::KILL);

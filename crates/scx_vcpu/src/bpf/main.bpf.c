@@ -8,7 +8,7 @@
  *
  * Queues per pCPU. Who is next, and for how long, is the policy's. This file has
  * the calls that the kernel makes and hands them on: account.h counts, event.h sees
- * interrupts, place.h knows homes and caps, policy_*.h decide.
+ * interrupts, place.h knows homes and caps, parked.h when caps are over, policy_*.h decide.
  *
  * Under `fixed` a vCPU that is preempted by the fair class goes back to the head
  * and its turn goes on: the kernel does that by itself. The credit policies take it
@@ -29,6 +29,7 @@
 #include "event.h"
 #include "halt.h"
 #include "latency.h"
+#include "parked.h"
 #include "place.h"
 #include "policy_credit1.h"
 #include "policy_credit2.h"
@@ -189,6 +190,7 @@ void BPF_PROG(vcpu_dispatch, s32 cpu, struct task_struct *prev)
 	if (other)
 		return;
 	if (!prev) {
+		bpf_loop(nr_cpu_ids, unpark_there, NULL, 0);
 		if (!steal(cpu, QUEUE_FIRST))
 			steal(cpu, QUEUE_REST);
 		return;
@@ -234,9 +236,8 @@ void BPF_PROG(vcpu_running, struct task_struct *p)
 	v->queued = 0;
 	v->due_ns = 0;
 	adopt(v, cpu);
-	/* What it had when it came into the queue may have been before a reset. */
-	if (settings.policy == SV_CREDIT2 && !v->rest_ns)
-		slice_ns = credit2_turn_ns(v);
+	if (settings.policy == SV_CREDIT2)
+		slice_ns = credit2_begins(v, slice_ns);
 	if (v->cap_permille)
 		slice_ns = within_cap(v, slice_ns);
 	pcpu = pcpu_of(cpu);
@@ -278,9 +279,8 @@ void BPF_PROG(vcpu_quiescent, struct task_struct *p, u64 deq_flags)
 		return;
 	account(v, SV_ASLEEP);
 	v->queued = 0;
-	if (has_credit1() && !v->parked)
+	if (!cap_over(v) && has_credit1())
 		credit1_sleep(v);
-	v->parked = 0;
 }
 
 SEC("struct_ops/vcpu_enable")

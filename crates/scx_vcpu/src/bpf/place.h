@@ -11,6 +11,7 @@
 #include "choose.h"
 #include "policy_credit1.h"
 #include "policy_credit2.h"
+#include "rule_cap.h"
 
 /* The pCPU in whose queue `p` belongs. Its affinity comes first. */
 static __always_inline s32 place(struct task_struct *p, struct sv_vcpu *v, s32 cpu)
@@ -22,11 +23,6 @@ static __always_inline s32 place(struct task_struct *p, struct sv_vcpu *v, s32 c
 	return home - 1;
 }
 
-static __always_inline bool has_credit1(void)
-{
-	return settings.policy == SV_CREDIT1 || settings.policy == SV_ISCHE;
-}
-
 /* `p` waits on `cpu` for the next period. */
 static __always_inline void park(struct task_struct *p, struct sv_vcpu *v, s32 cpu, u64 enq_flags)
 {
@@ -34,14 +30,7 @@ static __always_inline void park(struct task_struct *p, struct sv_vcpu *v, s32 c
 
 	if (!pcpu)
 		return enqueue_stranger(p, cpu, enq_flags);
-	if (has_credit1())
-		credit1_sleep(v);
-	else if (settings.policy == SV_CREDIT2)
-		credit2_move(v, pcpu, cpu);
-	v->cpu = cpu;
-	v->parked = 1;
-	v->rest_ns = 0;
-	pcpu->parked = 1;
+	cap_waits(v, pcpu, cpu);
 	scx_bpf_dsq_insert_vtime___k(p, queue_of(cpu, QUEUE_CAPPED), MIN_REST_NS, ++pcpu->sequence,
 				     enq_flags);
 }
@@ -52,8 +41,7 @@ static __always_inline enum queue policy_key(struct sv_vcpu *v, struct sv_pcpu *
 	if (has_credit1())
 		return credit1_key(v, pcpu);
 	if (settings.policy == SV_CREDIT2) {
-		credit2_take(v, pcpu);
-		v->key = credit2_place(v, pcpu);
+		v->key = credit2_returns(v, pcpu);
 		return QUEUE_FIRST;
 	}
 	v->queued = 1;
@@ -61,29 +49,28 @@ static __always_inline enum queue policy_key(struct sv_vcpu *v, struct sv_pcpu *
 	return QUEUE_REST;
 }
 
-/* After a period: those whose caps are not used up any more. */
+/* After a period: those that wait on `cpu` and whose caps are not used up any more. `cpu`
+ * looks itself, or one that has no work: host threads may keep it busy for long. Whoever
+ * is first in a period does it. */
 WALKED_ONCE int unpark(s32 cpu)
 {
 	struct sv_pcpu *pcpu = pcpu_of(cpu);
 	struct bpf_iter_scx_dsq it;
+	u64 now = counted_ns, last;
 	struct task_struct *p;
 
-	if (!pcpu || !pcpu->parked || pcpu->unparked_at == counted_ns)
+	if (!pcpu || !pcpu->parked)
 		return 0;
-	pcpu->unparked_at = counted_ns;
-	pcpu->parked = 0;
+	last = pcpu->unparked_at;
+	if (last == now || __sync_val_compare_and_swap(&pcpu->unparked_at, last, now) != last)
+		return 0;
 	bpf_iter_scx_dsq_new___k(&it, queue_of(cpu, QUEUE_CAPPED), 0);
 	while ((p = bpf_iter_scx_dsq_next___k(&it))) {
 		struct sv_vcpu *v = entry_of_task(p);
 		enum queue queue;
 
-		if (v && is_capped(v)) {
-			pcpu->parked = 1;
+		if (!v || is_capped(v) || !cap_over(v))
 			continue;
-		}
-		if (!v)
-			continue;
-		v->parked = 0;
 		if (has_credit1())
 			credit1_join(v);
 		queue = policy_key(v, pcpu, cpu);
@@ -92,5 +79,12 @@ WALKED_ONCE int unpark(s32 cpu)
 		scx_bpf_dsq_move_vtime___k(&it, p, queue_of(cpu, queue), 0);
 	}
 	bpf_iter_scx_dsq_destroy___k(&it);
+	return 0;
+}
+
+/* For a pCPU that has no work. */
+static long unpark_there(u32 cpu, void *none)
+{
+	unpark(cpu);
 	return 0;
 }

@@ -13,6 +13,7 @@
 
 #include "knobs.h"
 #include "replay.h"
+#include "rule_cap.h"
 #include "rule_credit1.h"
 #include "rule_credit2.h"
 #include "rule_isacs.h"
@@ -158,6 +159,22 @@ int replay(struct sv_step *step)
 		if (!pcpu)
 			return -1;
 		step->length_ns = credit2_first(pcpu);
+		return 0;
+	case SV_STEP_PARK:
+		pcpu = pcpu_of(step->b);
+		if (!pcpu)
+			return -1;
+		cap_waits(v, pcpu, step->b);
+		return 0;
+	case SV_STEP_UNPARK:
+		pcpu = pcpu_of(v->cpu);
+		if (!pcpu || !cap_over(v))
+			return -1;
+		step->length_ns = credit2_returns(v, pcpu);
+		return 0;
+	case SV_STEP_BEGIN:
+		v->rest_ns = step->b ? step->a : 0;
+		step->length_ns = credit2_begins(v, step->a);
 		return 0;
 	}
 	return -1;

@@ -30,6 +30,13 @@ enum sv_step_kind {
 	/* Credit2: a thread without credit comes into the queue of pCPU `b`; `length_ns` is
 	 * its place. */
 	SV_STEP_STRANGER = 9,
+	/* Credit2: its cap is used up, and it waits on pCPU `b` for the next period. */
+	SV_STEP_PARK = 10,
+	/* Credit2: a period is over for it; `length_ns` is its place in the queue. */
+	SV_STEP_UNPARK = 11,
+	/* Credit2: its turn begins, for which it was given `a` before; the rest of an
+	 * interrupted one if `b`. `length_ns` is how long it lasts. */
+	SV_STEP_BEGIN = 12,
 };
 
 struct sv_step {

@@ -29,17 +29,17 @@ static __always_inline void credit1_take(struct sv_vcpu *v)
 	struct sv_pcpu *pcpu = pcpu_of(v->cpu);
 	u64 now, seen = v->taken;
 	s64 credit = v->credit;
-	u32 counted = v->counted;
+	u32 counted = v->counted, weight;
 
 	if (!pcpu)
 		return;
 	now = pcpu->given;
 	if (now != seen && __sync_val_compare_and_swap(&v->taken, seen, now) == seen)
 		set_credit(v, credit, credit_add(credit, credit1_part(now - seen, counted)));
-	if (counted && counted != v->weight) {
-		v->counted = v->weight;
-		__sync_fetch_and_add(&pcpu->weight, (u64)v->counted - counted);
-	}
+	weight = v->weight;
+	if (counted && counted != weight &&
+	    __sync_val_compare_and_swap(&v->counted, counted, weight) == counted)
+		__sync_fetch_and_add(&pcpu->weight, (u64)weight - counted);
 }
 
 static __always_inline u32 credit1_class(struct sv_vcpu *v)
@@ -47,15 +47,16 @@ static __always_inline u32 credit1_class(struct sv_vcpu *v)
 	return credit1_priority(v->credit, v->boosted, settings.zero_is_under);
 }
 
-/* Counts among those of its pCPU that are given credit from now on. */
+/* Counts among those of its pCPU that are given credit from now on, once: a pCPU without
+ * work may say so for another one whose vCPU goes to sleep just then. */
 static __always_inline void credit1_join(struct sv_vcpu *v)
 {
 	struct sv_pcpu *pcpu = pcpu_of(v->cpu);
+	u32 weight = v->weight;
 
-	if (!pcpu)
+	if (!pcpu || __sync_val_compare_and_swap(&v->counted, 0, weight))
 		return;
-	v->counted = v->weight;
-	__sync_fetch_and_add(&pcpu->weight, v->counted);
+	__sync_fetch_and_add(&pcpu->weight, weight);
 	v->taken = pcpu->given;
 }
 
@@ -67,8 +68,7 @@ static __always_inline void credit1_leave(struct sv_vcpu *v)
 	if (!pcpu)
 		return;
 	credit1_take(v);
-	__sync_fetch_and_sub(&pcpu->weight, v->counted);
-	v->counted = 0;
+	__sync_fetch_and_sub(&pcpu->weight, __sync_lock_test_and_set(&v->counted, 0));
 }
 
 /* It wakes, maybe by a device. */

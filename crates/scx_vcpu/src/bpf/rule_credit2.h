@@ -73,6 +73,13 @@ static __always_inline u64 credit2_turn_ns(struct sv_vcpu *v)
 	return lasts < MIN_REST_NS ? MIN_REST_NS : lasts;
 }
 
+/* Its turn begins, for which it was given `slice_ns` when it came into the queue: that may
+ * have been before a reset. The rest of an interrupted turn stays what it was. */
+static __always_inline u64 credit2_begins(struct sv_vcpu *v, u64 slice_ns)
+{
+	return v->rest_ns ? slice_ns : credit2_turn_ns(v);
+}
+
 static __always_inline void credit2_charge(struct sv_vcpu *v, u64 ran_ns)
 {
 	struct sv_pcpu *pcpu = pcpu_of(v->cpu);

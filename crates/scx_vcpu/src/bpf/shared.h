@@ -276,7 +276,7 @@ struct sv_vcpu {
 struct sv_pcpu {
 	/* The vCPU that runs on it, as position in the table plus one. */
 	u32 slot;
-	/* vCPUs wait here for the next period because of their caps. */
+	/* How many vCPUs wait here for the next period because of their caps. */
 	u32 parked;
 	/* When they were looked at last. */
 	u64 unparked_at;

@@ -60,6 +60,20 @@ impl<'a> Host<'a> {
         }
     }
 
+    /// A pCPU has had so many resets.
+    fn has_reset(&self, cpu: u32, resets: u64) {
+        let pcpus = &self.kernel.0.maps.pcpus;
+        let mut bytes = pcpus
+            .lookup(&cpu.to_ne_bytes(), MapFlags::ANY)
+            .unwrap()
+            .unwrap();
+        let at = std::mem::offset_of!(sv_pcpu, resets);
+        bytes[at..at + 8].copy_from_slice(&resets.to_ne_bytes());
+        pcpus
+            .update(&cpu.to_ne_bytes(), &bytes, MapFlags::ANY)
+            .unwrap();
+    }
+
     /// A vCPU comes into the queue of a pCPU.
     fn wait(&mut self, vcpu: usize, cpu: usize) {
         self.home[vcpu] = cpu;
@@ -254,16 +268,73 @@ fn root_credit2_in_bpf_lets_strangers_first_for_ever() {
     let mut storage = MaybeUninit::uninit();
     let mut host = Host::new(&settings, &mut storage);
     for resets in [0, 1, 1 << 23, (1 << 24) - 1, 1 << 24, 1 << 40] {
-        let mut bytes = vec![0; size_of::<sv_pcpu>()];
-        let at = std::mem::offset_of!(sv_pcpu, resets);
-        bytes[at..at + 8].copy_from_slice(&u64::to_ne_bytes(resets));
-        let pcpus = &host.kernel.0.maps.pcpus;
-        pcpus
-            .update(&0u32.to_ne_bytes(), &bytes, MapFlags::ANY)
-            .unwrap();
+        host.has_reset(0, resets);
         host.wait(0, 0);
         let (_, place) = host.waits[0].pop().unwrap();
         let (_, stranger) = host.kernel.step(Kind::Stranger, sv_step::default());
         assert!(before(stranger, place), "{resets}: {stranger} {place}");
+    }
+}
+
+/// K12 for one that waits for its cap on another pCPU than the one where it slept: it has
+/// the resets of the queue that it leaves, and of the other one those that come then.
+#[test]
+fn root_credit2_in_bpf_a_capped_vcpu_has_the_resets_of_where_it_was() {
+    let parked = |kernel: &Kernel<'_>| entry::<sv_pcpu>(&kernel.0.maps.pcpus, 1).parked;
+    // Resets of the pCPU that it leaves, of the other one before, and while it waits there;
+    // what it has then, ms: 7, or what a reset gives.
+    for (left, before, meanwhile, credit) in
+        [(0, 0, 0, 7), (0, 3, 0, 7), (1, 3, 0, 10), (0, 3, 1, 10)]
+    {
+        let context = format!("{left} {before} {meanwhile}");
+        let mut storage = MaybeUninit::uninit();
+        let mut host = Host::new(&Settings::default(), &mut storage);
+        host.charge(0, Ns::from_ms(3));
+        host.has_reset(0, left);
+        host.has_reset(1, before);
+        let park = sv_step {
+            b: 1,
+            ..sv_step::default()
+        };
+        host.kernel.step(Kind::Park, park);
+        assert_eq!(parked(&host.kernel), 1, "{context}");
+        host.has_reset(1, before + meanwhile);
+        host.kernel.step(Kind::Unpark, sv_step::default());
+        assert_eq!(parked(&host.kernel), 0, "{context}");
+        let credit = Ns::from_ms(credit).0.cast_signed();
+        assert_eq!(host.kernel.vcpu(0).credit, credit, "{context}");
+    }
+}
+
+/// A turn that ends with its vCPU's credit ends with what the reset gives that makes it
+/// begin, and not with what there was in the queue. An interrupted one has its rest.
+#[test]
+fn root_credit2_in_bpf_a_turn_has_the_credit_with_which_it_begins() {
+    for (slice_ends_with_credit, in_queue, then) in [
+        (true, LEAST, Ns::from_ms(4)),
+        (false, Ns::from_ms(10), Ns::from_ms(10)),
+    ] {
+        let settings = Settings {
+            slice_ends_with_credit,
+            default_credit: Ns::from_ms(4),
+            ..Settings::default()
+        };
+        let mut storage = MaybeUninit::uninit();
+        let mut host = Host::new(&settings, &mut storage);
+        let begin = |kernel: &Kernel<'_>, given: Ns, interrupted| {
+            let step = sv_step {
+                a: given.0,
+                b: u32::from(interrupted),
+                ..sv_step::default()
+            };
+            Ns(kernel.step(Kind::Begin, step).1)
+        };
+        host.charge(0, Ns::from_ms(5));
+        assert_eq!(begin(&host.kernel, in_queue, false), in_queue, "a debtor");
+        host.wait(0, 0);
+        assert!(host.decide(0, None, "it owes"), "a reset was due");
+        assert_eq!(begin(&host.kernel, in_queue, false), then);
+        let rest = Ns::from_us(300);
+        assert_eq!(begin(&host.kernel, rest, true), rest);
     }
 }

@@ -36,6 +36,9 @@ pub(super) enum Kind {
     Wait,
     Move,
     Stranger,
+    Park,
+    Unpark,
+    Begin,
 }
 
 /// The kernel's side.

@@ -223,3 +223,53 @@ fn counters_change_a_class_after_some_periods_only() {
     roster.retain(|_| false);
     assert_eq!(roster.period(&[after(80)], second), []);
 }
+
+#[test]
+fn a_vcpu_that_goes_leaves_its_part_of_the_cap_to_its_siblings() {
+    let mut roster = roster();
+    let last = found(1, 1);
+    let told = roster.add(last, "qemu guest=web".to_owned(), vec![0, 1]);
+    assert_eq!(told[0].1.cap_permille, 250, "half of 50 %");
+    assert_eq!(roster.retain(|_| true), Told::new());
+    let told = roster.retain(|tid| tid != last.tid);
+    let caps: Vec<_> = told
+        .iter()
+        .map(|(found, knobs)| (*found, knobs.cap_permille))
+        .collect();
+    assert_eq!(caps, [(found(1, 0), 500)]);
+    assert_eq!(roster.retain(|_| false), Told::new(), "nobody is left");
+}
+
+#[test]
+fn what_owners_say_after_a_vcpu_was_found_counts() {
+    let mut roster = roster();
+    let io = roster.cores.as_ref().unwrap().of(Core::Io)[0];
+    let web = found(1, 0);
+    let pinned_to = |cpus: &[u32]| {
+        let cpus = cpus.to_vec();
+        move |tid: u32| {
+            if tid == web.tid {
+                cpus.clone()
+            } else {
+                vec![0, 1]
+            }
+        }
+    };
+    assert_eq!(roster.follow(pinned_to(&[0, 1])), Told::new());
+    // Not on the I/O core, so it has no home (S3).
+    let told = roster.follow(pinned_to(&[1 - io]));
+    assert_eq!(told.len(), 1);
+    assert_eq!((told[0].0, told[0].1.home), (web, None));
+    assert_eq!(roster.move_home(web.tid, Some(io)), Told::new());
+    let told = roster.follow(pinned_to(&[0, 1]));
+    assert_eq!((told[0].0, told[0].1.home), (web, Some(io)));
+    // It has gone; or its mask is ours.
+    assert_eq!(roster.follow(pinned_to(&[])), Told::new());
+    let change = Change {
+        vm: "1".to_owned(),
+        cpus: Some("0-1".parse().unwrap()),
+        ..Change::default()
+    };
+    roster.set(&change).unwrap();
+    assert_eq!(roster.follow(pinned_to(&[io])), Told::new());
+}

@@ -9,6 +9,7 @@ use scx_vcpu::trace::Kind;
 use serde::Deserialize;
 use units::Ns;
 use units::Time;
+use vlab::vm::Output;
 
 use super::Machine;
 use super::boot_with;
@@ -142,6 +143,11 @@ fn root_vm_scx_vcpu_nobody_starves_and_a_vm_may_end_while_it_is_set() {
         assert_eq!(number(&output, &format!("{policy}-exit")), 0);
     }
 
+    roaming_vcpus_wait_one_period_more(&output);
+
+    // As the script means it: nobody answers until the VM has gone.
+    assert_eq!(number(&output, "late-stopped"), 1);
+    assert_eq!(number(&output, "late-heard"), 1);
     assert_eq!(number(&output, "late-exit"), 1);
     let late = said(&output, "late-said");
     assert!(
@@ -165,4 +171,25 @@ fn root_vm_scx_vcpu_nobody_starves_and_a_vm_may_end_while_it_is_set() {
     assert!(others.iter().all(|vcpu| vcpu.weight == 256), "{others:?}");
     assert_eq!(number(&output, "busy-exit"), 0);
     assert_eq!(said(&output, "left").trim(), "0 0");
+}
+
+/// Of vCPUs that may run on all pCPUs each waits for one of them, as those do that may run
+/// there only. One that is taken by another pCPU may find that a thread has come to that
+/// first; nobody takes it from there, and that pCPU serves it within a further period.
+fn roaming_vcpus_wait_one_period_more(output: &Output) {
+    let vcpus = vcpus(output, "roaming-vcpus", 4);
+    let longest: Vec<Ns> = vcpus.iter().map(|vcpu| vcpu.longest_wait).collect();
+    eprintln!(
+        "fixed, on any pCPU: vCPUs had {}, waited {longest:?} at most",
+        ran(&vcpus)
+    );
+    for vcpu in &vcpus {
+        // All of them on one pCPU have a turn each in what the server gives, 44 of 50 ms.
+        assert!(vcpu.longest_wait < PERIOD * 3 - SERVER + STALL, "{vcpus:?}");
+        assert!(vcpu.ran > Ns::ZERO, "{vcpus:?}");
+    }
+    // A server stops when its pCPU has no vCPU, so one may serve all of them: half of what
+    // it gives in 6 s.
+    assert!(ran(&vcpus) > SERVER * 3, "{vcpus:?}");
+    assert_eq!(number(output, "roaming-exit"), 0);
 }

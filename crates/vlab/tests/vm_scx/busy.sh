@@ -28,8 +28,17 @@ for policy in fixed credit2; do
 	finish $policy
 	echo "$policy-trace $(xxd -p /tmp/trace | tr -d '\n')"
 done
+# The same of vCPUs that may run on both.
+vcpus_on 3
+start fixed
+waits roaming
+finish roaming
 
-# The scheduler hears of a change when its VM has gone already.
+# The scheduler hears of a change when its VM has gone already. A signal only asks a
+# process to stop: until its last thread has, it may still answer.
+stopped() {
+	! grep -h '^State:' "/proc/$scx/task"/*/status | grep -qv 'T (stopped)'
+}
 heard() {
 	[ "$(grep -c /run/scx_vcpu/control /proc/net/unix)" -ge 2 ]
 }
@@ -38,9 +47,10 @@ vm --cpus 0 --for 720s
 gone=$!
 until_ok listed 5
 kill -STOP "$scx"
+until_ok stopped && echo "late-stopped 1"
 scx_vcpu set 720s --weight 512 --cpus 0 >/tmp/set 2>&1 &
 set=$!
-until_ok heard
+until_ok heard && echo "late-heard 1"
 kill -KILL "$gone"
 wait "$gone"
 kill -CONT "$scx"

@@ -44,6 +44,11 @@ fn root_vm_scx_vcpu_turns_are_as_asked_and_caps_hold() {
     for policy in CAPPED {
         cap_holds(&output, policy);
     }
+    for policy in ["credit1", "credit2"] {
+        for round in 1..=2 {
+            roams_to_an_idle_cpu(&output, &format!("roams-{policy}-{round}"));
+        }
+    }
     let refused = said(&output, "fixed-set");
     assert!(refused.contains("policy fixed knows no caps"), "{refused}");
     // The code is on the next line.
@@ -124,4 +129,12 @@ fn cap_holds(output: &Output, policy: &str) {
     for vcpu in &all[2..] {
         assert!(part(vcpu) > 0.6, "{policy}: {all:?}");
     }
+}
+
+/// A host thread that computes on the pCPU where a vCPU waits for its cap leaves that 50 ms
+/// of each second, which is less than the cap; the other pCPU is idle, and the vCPU may go.
+fn roams_to_an_idle_cpu(output: &Output, key: &str) {
+    let all = vcpus(output, key, 1);
+    eprintln!("{key}: cap {CAP}, had {:.4}", part(&all[0]));
+    assert!(part(&all[0]) > 0.85 * CAP, "{key}: {all:?}");
 }

@@ -3,7 +3,9 @@
 # they like, then one of them with a cap.
 
 vm --cpus 0-1 --for 701s
+first=$!
 vm --cpus 0-1 --for 702s
+second=$!
 until_ok there 4
 cat >/tmp/policy.toml <<EOF
 [ische]
@@ -23,4 +25,25 @@ for policy in fixed credit1 credit2 vslicer ische isacs; do
 	fi
 	finish $policy
 	echo "$policy-trace $(xxd -p /tmp/trace | tr -d '\n')"
+done
+
+# A vCPU that may run on both pCPUs, and a host thread that comes to the one where it waits
+# for its cap; the other one is idle.
+kill "$first" "$second"
+wait "$first" "$second"
+vm --cpus 0 --for 703s
+until_ok there 1
+for policy in credit1 credit2; do
+	start $policy
+	change 703s --cap 20
+	vcpus_on 3
+	for round in 1 2; do
+		cpu=$(scx_vcpu list --json | grep -o '"cpu":[01]')
+		taskset $((1 + ${cpu#*:})) sh -c 'while :; do :; done' &
+		hog=$!
+		measure "roams-$policy-$round"
+		kill "$hog"
+		wait "$hog"
+	done
+	finish "roams-$policy"
 done

@@ -35,6 +35,7 @@ hogs="$hogs $!"
 measure stress
 echo "stress-hogs $(for hog in $hogs; do cut -d ' ' -f 1 /proc/$hog/schedstat; done | awk '{ sum += $1 } END { print int(sum / 1000000) }')"
 kill $hogs
+wait $hogs
 measure calm
 
 # A CPU goes and comes back; what was set stays. A VM comes and goes.

@@ -51,6 +51,7 @@ for _ in $(seq 1 "$stops"); do
 	done
 	timed_stop
 	kill $hogs
+	wait $hogs
 	systemctl start scx_vcpu.service
 	until_ok scheduled
 done

@@ -18,21 +18,30 @@ slice = "30ms"
 [isacs]
 slice = "30ms"
 EOF
+# Turns that end with the credit, of which a reset gives less than a slice.
+cat >/tmp/ends.toml <<EOF
+[credit2]
+slice = "30ms"
+default_credit = "10ms"
+slice_ends_with_credit = true
+EOF
 
-# turns POLICY
+# turns POLICY [FILE]
 turns() {
-	start "$1" --config /tmp/policy.toml --trace /tmp/trace
+	start "$1" --config "/tmp/${2:-policy}.toml" --trace /tmp/trace
+	key=${2:-$1}
 	sleep 1
-	now "$1-from"
+	now "$key-from"
 	taskset 1 sh -c 'while :; do usleep 40000; done' &
 	comes=$!
 	sleep 5
 	kill "$comes"
-	finish "$1"
-	echo "$1-trace $(xxd -p /tmp/trace | tr -d '\n')"
+	finish "$key"
+	echo "$key-trace $(xxd -p /tmp/trace | tr -d '\n')"
 }
 for policy in credit1 credit2 isacs vslicer; do
 	turns $policy
 done
+turns credit2 ends
 vcpus_on 3
 turns ische

@@ -134,6 +134,13 @@ impl Daemon {
         rustix::process::kill_process(pid, signal).unwrap();
     }
 
+    /// Stops all threads of a process; when this returns they stand still, which they do
+    /// some time after the signal was sent.
+    pub fn hold(&self, pid: Pid) {
+        self.kill(pid, Signal::STOP);
+        until("it stands still", || stands_still(pid));
+    }
+
     /// How it ended.
     pub fn wait(&mut self) -> ExitStatus {
         let mut status = None;
@@ -157,6 +164,18 @@ impl Drop for Daemon {
             let _ = self.supervisor.wait();
         }
     }
+}
+
+/// Do all threads of a process stand still for a signal?
+fn stands_still(pid: Pid) -> bool {
+    let tasks = fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())).unwrap();
+    tasks.flatten().all(|task| {
+        // One that has just ended is not there to be read.
+        fs::read_to_string(task.path().join("stat")).is_ok_and(|stat| {
+            let state = stat.rsplit(") ").next();
+            state.is_some_and(|state| state.starts_with('T'))
+        })
+    })
 }
 
 /// Two VMs share each of the first CPUs in slices of this length, for a minute at most;
