@@ -130,6 +130,8 @@ mkdir /sys/fs/cgroup/readers
 echo "$r0" >/sys/fs/cgroup/readers/cgroup.procs
 echo "$r1" >/sys/fs/cgroup/readers/cgroup.procs
 after cpuset-joined
+# It takes a CPU away that the daemon has narrowed a reader to.
+until_ok "$daemon" held_on 1 && echo "cpuset-joined held yes"
 echo 0 >/sys/fs/cgroup/readers/cpuset.cpus
 strayed=0
 end=$(($(uptime_s) + 3))
@@ -217,6 +219,11 @@ fn a_vcpu_goes_and_comes_back(series: &'static str) {
 fn a_cpuset_wins(series: &'static str) {
     let output = events(series);
     goes_on_after(output, "cpuset-joined");
+    assert!(
+        vm::all(output, "cpuset-joined").contains(&"held yes"),
+        "{}",
+        output.stdout
+    );
     assert_eq!(
         vm::all(output, "cpuset strayed"),
         ["0"],

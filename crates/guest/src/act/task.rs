@@ -320,35 +320,42 @@ impl Roots {
 
     /// The CPUs that the thread's cpuset permits and that are online; `None`
     /// if neither can be told.
-    ///
-    /// `/proc/<tid>/cpuset` names the cgroup whose cpuset applies; the
-    /// hierarchy is mounted at the usual places of cgroup v2 or v1.
     #[must_use]
     pub fn permitted(&self, dir: &TaskDir) -> Option<CpuSet> {
-        let cpuset = dir.text("cpuset").ok().and_then(|path| {
-            let group = path
-                .trim_end_matches('\n')
-                .trim_start_matches('/')
-                .to_owned();
-            let cgroup = self.sys.join("fs/cgroup");
-            read_set(&cgroup.join(&group).join("cpuset.cpus.effective"))
-                .or_else(|| {
-                    let unified = cgroup.join("unified").join(&group);
-                    read_set(&unified.join("cpuset.cpus.effective"))
-                })
-                .or_else(|| {
-                    read_set(
-                        &cgroup
-                            .join("cpuset")
-                            .join(&group)
-                            .join("cpuset.effective_cpus"),
-                    )
-                })
-        });
-        match (cpuset, self.online()) {
+        match (self.cpuset(dir), self.online()) {
             (Some(cpuset), Some(online)) => Some(cpuset.and(&online)),
             (cpuset, online) => cpuset.or(online),
         }
+    }
+
+    /// The CPUs of the cpuset that applies to the thread, where cgroup v2 or v1 is mounted
+    /// at its usual place.
+    ///
+    /// `/proc/<tid>/cgroup` has a line for each hierarchy, `number:controllers:path`, with
+    /// no controllers for v2. There a group without a cpuset of its own has that of the next
+    /// one above. Not `/proc/<tid>/cpuset`, which names the right group at once: kernels
+    /// without cpusets of v1 may lack it (`PROC_PID_CPUSET`, init/Kconfig, since 6.12), as
+    /// Debian's 7.3 does.
+    fn cpuset(&self, dir: &TaskDir) -> Option<CpuSet> {
+        let text = dir.text("cgroup").ok()?;
+        let group = |wanted: fn(&str) -> bool| {
+            text.lines()
+                .filter_map(|line| line.split_once(':')?.1.split_once(':'))
+                .find(|(controllers, _)| wanted(controllers))
+                .map(|(_, path)| Path::new(path.trim_start_matches('/')))
+        };
+        let cgroup = self.sys.join("fs/cgroup");
+        if let Some(group) = group(|all| all.split(',').any(|one| one == "cpuset")) {
+            let group = cgroup.join("cpuset").join(group);
+            return read_set(&group.join("cpuset.effective_cpus"));
+        }
+        let group = group(str::is_empty)?;
+        [cgroup.clone(), cgroup.join("unified")]
+            .iter()
+            .find_map(|root| {
+                let mut groups = group.ancestors();
+                groups.find_map(|group| read_set(&root.join(group).join("cpuset.cpus.effective")))
+            })
     }
 
     /// The id that was given to a new thread last. If it has not changed, no

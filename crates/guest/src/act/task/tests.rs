@@ -24,7 +24,7 @@ fn fake(stat: &str, status: &str) -> (TempDir, Roots) {
     fs::create_dir_all(&task).unwrap();
     fs::write(task.join("stat"), stat).unwrap();
     fs::write(task.join("status"), status).unwrap();
-    fs::write(task.join("cpuset"), "/pods/one\n").unwrap();
+    fs::write(task.join("cgroup"), "0::/pods/one\n").unwrap();
     fs::create_dir_all(roots.sys.join("devices/system/cpu")).unwrap();
     fs::write(roots.sys.join("devices/system/cpu/online"), "0-3\n").unwrap();
     (dir, roots)
@@ -111,15 +111,38 @@ fn a_missing_field_is_named() {
 fn the_cpuset_of_either_hierarchy_limits_what_is_permitted() {
     let (_dir, roots) = fake(&line("x"), STATUS);
     let task = TaskDir::open(&roots, Tid(77)).unwrap();
-    assert_eq!(roots.permitted(&task).unwrap().to_string(), "0-3");
-    let v1 = roots.sys.join("fs/cgroup/cpuset/pods/one");
-    fs::create_dir_all(&v1).unwrap();
-    fs::write(v1.join("cpuset.effective_cpus"), "1-2,7\n").unwrap();
-    assert_eq!(roots.permitted(&task).unwrap().to_string(), "1-2");
-    let v2 = roots.sys.join("fs/cgroup/pods/one");
-    fs::create_dir_all(&v2).unwrap();
-    fs::write(v2.join("cpuset.cpus.effective"), "3\n").unwrap();
-    assert_eq!(roots.permitted(&task).unwrap().to_string(), "3");
+    let permitted = || roots.permitted(&task).unwrap().to_string();
+    let group = |path: &str, file: &str, cpus: &str| {
+        let group = roots.sys.join("fs/cgroup").join(path);
+        fs::create_dir_all(&group).unwrap();
+        fs::write(group.join(file), cpus).unwrap();
+    };
+    assert_eq!(permitted(), "0-3");
+    // A group without a cpuset of its own has that of the next one above.
+    group("", "cpuset.cpus.effective", "0-3\n");
+    group("pods", "cpuset.cpus.effective", "0,2-9\n");
+    assert_eq!(permitted(), "0,2-3");
+    group("pods/one", "cpuset.cpus.effective", "3\n");
+    assert_eq!(permitted(), "3");
+    // Another hierarchy's groups of the same name say nothing, and where cpusets belong
+    // to v1, what v2 says does not apply.
+    group("cpuset/pods/one", "cpuset.effective_cpus", "1-2,7\n");
+    assert_eq!(permitted(), "3");
+    let lines = "4:memory:/pods/two\n3:cpu,cpuset:/pods/one\n1:name=systemd:/\n0::/pods/one\n";
+    fs::write(roots.proc.join("77/cgroup"), lines).unwrap();
+    assert_eq!(permitted(), "1-2");
+    fs::write(roots.proc.join("77/cgroup"), "5:cpusets:/pods/one\n").unwrap();
+    assert_eq!(permitted(), "0-3");
+}
+
+#[test]
+fn a_cpuset_is_found_where_v2_is_mounted_beside_v1() {
+    let (_dir, roots) = fake(&line("x"), STATUS);
+    let task = TaskDir::open(&roots, Tid(77)).unwrap();
+    let unified = roots.sys.join("fs/cgroup/unified/pods");
+    fs::create_dir_all(&unified).unwrap();
+    fs::write(unified.join("cpuset.cpus.effective"), "1\n").unwrap();
+    assert_eq!(roots.permitted(&task).unwrap().to_string(), "1");
 }
 
 #[test]
