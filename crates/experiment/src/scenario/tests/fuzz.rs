@@ -30,15 +30,22 @@ pub(super) fn parameters() -> Parameters {
     };
     let name = |table: &toml::Value| table["name"].as_str().unwrap().to_owned();
     let mut all = Parameters::new();
-    for table in tables("reproduce/parameters.toml", "parameter") {
-        let value = &table["value"];
-        let value = value.as_float().or(value.as_integer().map(|n| n as f64));
-        all.insert(name(&table), value.unwrap());
+    for (file, key) in [
+        ("reproduce/parameters.toml", "parameter"),
+        ("reproduce/setup.toml", "constant"),
+    ] {
+        for table in tables(file, key) {
+            let value = &table["value"];
+            let value = value.as_float().or(value.as_integer().map(|n| n as f64));
+            all.insert(name(&table), value.unwrap());
+        }
     }
     for table in tables("sim/profiles.toml", "profile") {
         let migration = table["migration"].as_str().unwrap();
-        let migration = humantime::parse_duration(migration).unwrap();
-        let us = migration.as_secs_f64() * 1e6;
+        let us = match migration.strip_prefix('$') {
+            Some(parameter) => all[parameter],
+            None => humantime::parse_duration(migration).unwrap().as_secs_f64() * 1e6,
+        };
         all.insert(format!("{}.migration_us", name(&table)), us);
     }
     all
