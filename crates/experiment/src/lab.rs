@@ -43,8 +43,7 @@ pub struct Lab {
     pub phases: Vec<LabPhase>,
 }
 
-// A reference: serde asks for one.
-#[expect(clippy::trivially_copy_pass_by_ref)]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde asks")]
 fn is_zero(time: &Ns) -> bool {
     *time == Ns::ZERO
 }

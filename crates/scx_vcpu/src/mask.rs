@@ -239,6 +239,7 @@ mod tests {
         drop(masks);
         assert_eq!(seat::allowed(child.tid()), before[1..2]);
     }
+
     /// A journal that cannot be written (a file is where its directory is to be) leaves the
     /// thread alone, and is no reason not to try again.
     #[test]

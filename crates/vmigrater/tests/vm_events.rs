@@ -161,8 +161,8 @@ echo mem >/sys/power/state
 woke=$?
 speak_again
 echo "suspend woke $woke"
-# One suspension of about fifteen loses an emulated vCPU beside other work: "CPU1 failed to
-# report alive state", says the kernel after 10 s, and does not try again. Then there is
+# Of 51 suspensions beside other work 3 lost an emulated vCPU: "CPU1 failed to report alive
+# state", says the kernel after 10 s, and does not try again. Then there is
 # nowhere to move to, which is not the daemon's doing. The guest gives itself up and is
 # booted again, which the report counts (failed tries).
 if [ "$(online)" != 0-1 ]; then

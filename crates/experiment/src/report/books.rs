@@ -30,6 +30,9 @@ pub(crate) const HEADER: [&str; 11] = [
     "fairness",
 ];
 
+/// Columns that hold words; the others hold numbers.
+pub(crate) const WORDS: [usize; 2] = [1, 2];
+
 /// What they mean.
 const LEGEND: &str = "\
 CPU per VM    of the pCPUs' time, the VM under test first; what is missing to 1 was idle or
@@ -154,7 +157,7 @@ pub(super) fn books(out: &mut String, result: &RunResult, load: &str) {
     }
     for column in table
         .column_iter_mut()
-        .filter(|c| ![1, 2].contains(&c.index))
+        .filter(|c| !WORDS.contains(&c.index))
     {
         column.set_cell_alignment(CellAlignment::Right);
     }

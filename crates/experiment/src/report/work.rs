@@ -27,8 +27,11 @@ pub(crate) const HEADER: [&str; 10] = [
     "longest ms",
 ];
 
+/// Those of them that hold words; the others hold numbers.
+pub(crate) const WORDS: [usize; 3] = [0, 1, 4];
+
 /// What they mean.
-const LEGEND: &str = "\
+pub(crate) const LEGEND: &str = "\
 CPUs that the VM had, compute in CPUs at full speed; medians of the rounds, the longest trip of all";
 
 /// A table for each load with a phase; nothing for other scenarios.
@@ -44,9 +47,8 @@ pub(super) fn work(out: &mut String, result: &RunResult) {
         for row in rows {
             table.add_row(row.into_iter().map(Cell::new));
         }
-        let words = [0, 1, 4];
         let numbers = table.column_iter_mut();
-        for column in numbers.filter(|column| !words.contains(&column.index)) {
+        for column in numbers.filter(|column| !WORDS.contains(&column.index)) {
             column.set_cell_alignment(CellAlignment::Right);
         }
         line(out, &table.trim_fmt());

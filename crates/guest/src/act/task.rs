@@ -333,9 +333,9 @@ impl Roots {
     ///
     /// `/proc/<tid>/cgroup` has a line for each hierarchy, `number:controllers:path`, with
     /// no controllers for v2. There a group without a cpuset of its own has that of the next
-    /// one above. Not `/proc/<tid>/cpuset`, which names the right group at once: kernels
-    /// without cpusets of v1 may lack it (`PROC_PID_CPUSET`, init/Kconfig, since 6.12), as
-    /// Debian's 7.3 does.
+    /// one above. Not `/proc/<tid>/cpuset`, which names the right group at once: newer
+    /// kernels than 6.12 have it only with cpusets of v1 (`PROC_PID_CPUSET`, init/Kconfig),
+    /// so Debian's 7.3 has not.
     fn cpuset(&self, dir: &TaskDir) -> Option<CpuSet> {
         let text = dir.text("cgroup").ok()?;
         let group = |wanted: fn(&str) -> bool| {

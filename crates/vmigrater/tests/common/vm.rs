@@ -30,8 +30,9 @@ use vlab::vm::systemd;
 /// than a deadline's.
 const DEADLINE: Duration = Duration::from_secs(400);
 
-/// How many times a guest may be started that dies or hangs. Suspended beside other work,
-/// one in about fifteen does (vm_events.rs): two in a row were one run in seventy.
+/// How many times a guest may be started that dies or hangs. Suspended beside other work, 3
+/// of 51 did (vm_events.rs). With two tries one of three kernels' boots would fail in one run
+/// of a hundred.
 const TRIES: u32 = 3;
 
 /// Functions for every script.

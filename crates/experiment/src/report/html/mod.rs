@@ -49,7 +49,12 @@ struct Page {
     any_timeline: bool,
     any_books: bool,
     books_header: [&'static str; 11],
+    /// Columns of these that hold words.
+    books_words: [usize; 2],
     work_header: [&'static str; 10],
+    /// Columns of these that hold words.
+    work_words: [usize; 3],
+    work_legend: &'static str,
     any_work: bool,
     few: Option<usize>,
 }
@@ -135,7 +140,10 @@ pub fn page(result: &RunResult) -> Result<String, askama::Error> {
         any_timeline,
         any_books: result.phases.iter().any(|phase| phase.books.is_some()),
         books_header: crate::report::books::HEADER,
+        books_words: crate::report::books::WORDS,
         work_header: crate::report::work::HEADER,
+        work_words: crate::report::work::WORDS,
+        work_legend: crate::report::work::LEGEND,
         any_work: result.phases.iter().any(|phase| !phase.work.is_empty()),
         few: (rounds < MIN_PAIRS_FOR_VERDICT).then_some(rounds),
     }
