@@ -49,7 +49,8 @@ class Table:
 
 
 def p99(values):
-    return sorted(values)[min(len(values) - 1, len(values) * 99 // 100)]
+    """The smallest value that 99 of 100 do not exceed (nearest rank)."""
+    return sorted(values)[-(-len(values) * 99 // 100) - 1]
 
 
 class Bed:
