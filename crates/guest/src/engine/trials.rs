@@ -121,6 +121,13 @@ impl Program {
         }
     }
 
+    /// The end of a rest that is longer than it was thought to be when it began: the cycle
+    /// was not known then, or has grown.
+    fn rests_until(&self, now: Time, cycle: Option<Ns>) -> Option<Time> {
+        let due = self.leg_began + self.trial.length(cycle);
+        (self.trial.is_at_rest() && due > now).then_some(due)
+    }
+
     /// What its tasks have done in this leg. Phases that began and ended within it
     /// are not seen, nor is the part of one that ended.
     fn leg(&self, now: Time, tasks: &[Seen]) -> Leg {
@@ -179,7 +186,10 @@ impl Programs {
                 if let Some(program) = self.0.get_mut(name)
                     && program.due <= now
                 {
-                    turn(core, name, program, tasks, now, cycle);
+                    match program.rests_until(now, cycle) {
+                        Some(due) => program.due = due,
+                        None => turn(core, name, program, tasks, now, cycle),
+                    }
                 }
             }
         }

@@ -64,6 +64,10 @@ pub struct Settings {
     pub margin: Permille,
     /// Pairs of legs in a row that change the belief. 3.
     pub pairs: u32,
+    /// A rest, also the one before the first trial, is never shorter than so many legs.
+    /// 8: with 8 VMs a leg is half a second, and a first trial after 1 s cost a tenth
+    /// of what a program did in its first 3 s.
+    pub rest_legs: u32,
     /// The rest after the first trial. 4 s.
     pub rest: Ns,
     /// The longest rest. 120 s: 6 cycles of 22 ms in that time are a thousandth.
@@ -80,6 +84,7 @@ impl Default for Settings {
             min_requests: 16,
             margin: Permille::new(50),
             pairs: 3,
+            rest_legs: 8,
             rest: Ns::from_secs(4),
             rest_max: Ns::from_secs(120),
         }
@@ -193,13 +198,14 @@ impl Trial {
     /// takes `cycle`.
     #[must_use]
     pub fn length(&self, cycle: Option<Ns>) -> Ns {
+        let cycles = cycle.map_or(Ns::ZERO, |cycle| cycle * u64::from(self.settings.cycles));
+        let leg = cycles.max(self.settings.min_leg);
         match self.state {
-            State::Rest => self.rest,
-            State::Base { .. } | State::Other { .. } => {
-                let cycles =
-                    cycle.map_or(Ns::ZERO, |cycle| cycle * u64::from(self.settings.cycles));
-                cycles.max(self.settings.min_leg)
+            State::Rest => {
+                let legs = leg * u64::from(self.settings.rest_legs);
+                self.rest.max(legs.min(self.settings.rest_max))
             }
+            State::Base { .. } | State::Other { .. } => leg,
         }
     }
 

@@ -83,7 +83,10 @@ fn too_few_requests_say_nothing() {
 fn legs_follow_the_cycle_and_rests_double() {
     let settings = Settings::default();
     let mut trial = Trial::new(&settings);
-    assert_eq!(trial.length(Some(CYCLE)), Ns::from_secs(1));
+    assert_eq!(trial.length(None), Ns::from_secs(1));
+    // Legs of six cycles, and at least eight of them.
+    assert_eq!(trial.length(Some(CYCLE)), Ns::from_ms(8 * 132));
+    assert_eq!(trial.length(Some(Ns::from_ms(88))), Ns::from_ms(8 * 528));
     assert!(trial.is_at_rest());
     let leg = Leg {
         requests: 100,
