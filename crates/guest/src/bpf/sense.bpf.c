@@ -161,10 +161,12 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 		settle(t, s, &vcpus[cpu], next->pid, now);
 		if (s) {
 			s->nr_switches++;
-			/* Not s->cpu, which its wake-up has set already. */
-			if (t->cpu != cpu && s->state == SLOT_LIVE)
+			/* Not s->cpu, which its wake-up has set already. While it slept
+			 * for long no timer was armed for it here. */
+			if ((t->cpu != cpu || t->dozed) && s->state == SLOT_LIVE)
 				arrived(t, s, cpu, now);
 		}
+		t->dozed = 0;
 		set_activity(t, s, ACT_RUNNING, cpu, now);
 		window_check(t, next, cpu, now);
 	}
@@ -226,8 +228,11 @@ int BPF_PROG(on_waking, struct task_struct *task)
 		}
 	}
 	ended_by(t, s, task->pid, (struct task_struct *)bpf_get_current_task_btf(), since);
-	if (t->activity == ACT_BLOCKED)
+	if (t->activity == ACT_BLOCKED) {
+		if (stay_ns && now > since && now - since >= stay_ns)
+			dozed(t, s, cpu);
 		phase_check(t, task, cpu, now);
+	}
 	settle(t, s, v, task->pid, now);
 	set_activity(t, s, ACT_WAKING, s ? s->cpu : t->cpu, now);
 	return 0;

@@ -97,8 +97,10 @@ struct task_slot {
 	u64 window_ns;         /* end of the last complete window */
 	u32 dev;               /* the block device it used last, or 0 */
 	u32 by_kthread;        /* sleeps that a kernel thread ended, of 1000; see ended_by */
-	u64 latency_ns;        /* 90th percentile of issue to wake-up, tracked */
-	u64 on_cpu_ns;         /* sums since the slot was taken ... */
+	u32 woken_here;        /* long sleeps ended from where it slept, of 1000; see dozed */
+	u32 pad;
+	u64 latency_ns; /* 90th percentile of issue to wake-up, tracked */
+	u64 on_cpu_ns;  /* sums since the slot was taken ... */
 	u64 blocked_io_ns;
 	u64 queued_ns;   /* ... queued while its vCPU ran, */
 	u64 inactive_ns; /* ... ready or completion pending on a descheduled one */

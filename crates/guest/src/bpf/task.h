@@ -29,6 +29,8 @@ struct task_io {
 	u32 dev;        /* last device it submitted to, or 0 */
 	u32 epoch;      /* of the sums above, see below */
 	u32 by_kthread; /* sleeps that a kernel thread ended, of 1000; see ended_by */
+	u32 woken_here; /* long sleeps ended from where it slept, of 1000; see dozed */
+	u32 dozed;      /* woken from a long sleep, has not run since */
 	u64 io_ns;      /* since when it has had requests in flight; 0: none that we know */
 };
 
@@ -80,6 +82,7 @@ struct device_slot devices[MAX_DEVICES];
 const volatile u64 window_ns; /* T_det of V15 */
 const volatile u64 min_accounted_ns;
 const volatile u64 idle_ns;
+const volatile u64 stay_ns;
 const volatile u32 enter_permille;
 const volatile u32 leave_permille;
 const volatile u32 leave_windows;
@@ -156,6 +159,7 @@ static __always_inline void enter_class(struct task_io *t, struct task_struct *p
 	s->window_ns = now;
 	s->dev = t->dev;
 	s->by_kthread = t->by_kthread;
+	s->woken_here = t->woken_here;
 	s->latency_ns = 0;
 	s->on_cpu_ns = s->blocked_io_ns = s->queued_ns = s->inactive_ns = 0;
 	s->nr_wakes = s->nr_switches = s->nr_requests = 0;
@@ -346,6 +350,24 @@ static __always_inline void ended_by(struct task_io *t, struct task_slot *s, u32
 		s->by_kthread = t->by_kthread;
 }
 
+/*
+ * A sleep that was not on I/O and longer than stay_ns is over: did its waker run where
+ * the thread had fallen asleep, as its own timer does? Then that is where it has to sleep,
+ * for when it is woken that vCPU runs, and no other is sure to.
+ *
+ * A running mean of four sleeps: of such long ones there are few.
+ */
+static __always_inline void dozed(struct task_io *t, struct task_slot *s, u32 waker_cpu)
+{
+	if (waker_cpu == t->cpu)
+		t->woken_here += (1000 - t->woken_here) / 4;
+	else
+		t->woken_here -= t->woken_here / 4;
+	if (s)
+		s->woken_here = t->woken_here;
+	t->dozed = 1;
+}
+
 static __always_inline void task_io_reset(struct task_io *t, u32 activity, u32 cpu, u64 now)
 {
 	t->window_ns = now;
@@ -358,6 +380,8 @@ static __always_inline void task_io_reset(struct task_io *t, u32 activity, u32 c
 	t->cpu = cpu;
 	t->epoch = epoch;
 	t->by_kthread = 0;
+	t->woken_here = 1000;
+	t->dozed = 0;
 	t->io_ns = 0;
 }
 

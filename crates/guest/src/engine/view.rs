@@ -10,6 +10,7 @@ use policy::guest::view::Completion;
 use policy::guest::view::TaskView;
 use policy::guest::view::VcpuState;
 use policy::guest::view::VcpuView;
+use policy::guest::view::need;
 use units::CpuSet;
 use units::Ns;
 use units::Permille;
@@ -178,11 +179,17 @@ impl Views {
             let Some(seated) = seat.seated(&slot) else {
                 continue;
             };
-            let asleep = slot.activity == Activity::Blocked;
-            let idle = core.settings.iobound.idle;
-            if asleep && idle > Ns::ZERO && self.now.since(slot.since) > idle {
-                self.dozing.push(i);
-                continue;
+            let settings = &core.settings.iobound;
+            if slot.activity == Activity::Blocked {
+                let asleep = self.now.since(slot.since);
+                if settings.phase_over(asleep) {
+                    self.dozing.push(i);
+                    continue;
+                }
+                let long = settings.stay > Ns::ZERO && asleep >= settings.stay;
+                if long && sleeps_at_its_waker(&slot) {
+                    continue;
+                }
             }
             // Where its mask says: asleep, it will wake there; queued, it was
             // carried over at once, and the programs learn of that only when it
@@ -200,10 +207,7 @@ impl Views {
                     Activity::BlockedIo | Activity::Blocked => Doing::Blocked(slot.since),
                 },
                 load: slot.load,
-                // What it would use if it never waited for a CPU. Time in the
-                // queue is left out: half a CPU, because compute takes the other
-                // half, is no small demand.
-                cpu_share: Permille::of(slot.on_cpu, slot.on_cpu + slot.blocked_io),
+                cpu_share: need(slot.on_cpu, slot.blocked_io, settings.window),
                 priority: seated.priority,
                 allowed: seated.allowed,
                 io_latency: slot.latency,
@@ -228,6 +232,18 @@ impl Views {
 /// data, the journal's block and the flush complete by themselves) or, where it waits for
 /// the journal's thread, above; a reader at 0.
 const KTHREAD_ENDS: Permille = Permille::new(250);
+
+/// Of a thousand long sleeps of a task, those that were ended from the vCPU on which it
+/// slept, from which on it is left there while it sleeps. Half: of two vCPUs a waker that
+/// may be anywhere is on this one as often.
+const WOKEN_HERE: Permille = Permille::new(500);
+
+/// Is its waker, a timer of its own for instance, where the task fell asleep? When it is
+/// woken that vCPU runs. Moved meanwhile, it would be woken towards one that may be away,
+/// and stand in that one's list of wake-ups, from which nobody can take it.
+fn sleeps_at_its_waker(slot: &TaskSlot) -> bool {
+    slot.woken_here >= WOKEN_HERE && slot.by_kthread < KTHREAD_ENDS
+}
 
 /// Where the completions of this task's requests arrive.
 pub(super) fn completion(core: &Core, slot: &TaskSlot) -> Completion {

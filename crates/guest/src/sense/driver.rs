@@ -140,6 +140,7 @@ impl Sense {
             rodata.window_ns = iobound.window.as_ns();
             rodata.min_accounted_ns = iobound.min_accounted.as_ns();
             rodata.idle_ns = iobound.idle.as_ns();
+            rodata.stay_ns = iobound.stay.as_ns();
             rodata.enter_permille = u32::from(iobound.enter.get());
             rodata.leave_permille = u32::from(iobound.leave.get());
             rodata.leave_windows = iobound.leave_windows;

@@ -137,6 +137,7 @@ pub(crate) struct TaskSlot {
     pub(crate) taken: Time,
     pub(crate) dev: u32,
     pub(crate) by_kthread: Permille,
+    pub(crate) woken_here: Permille,
     pub(crate) path: Path,
 }
 
@@ -402,6 +403,7 @@ impl Shared {
             taken: Time(read!(self, tasks[slot].taken_ns)),
             dev: read!(self, tasks[slot].dev),
             by_kthread: Permille::new(read!(self, tasks[slot].by_kthread) as u16),
+            woken_here: Permille::new(read!(self, tasks[slot].woken_here) as u16),
             path: read!(self, tasks[slot].path).into(),
         }
     }

@@ -2,7 +2,9 @@
 //! Whose threads they are: what the engine takes it gives back, and what is not its
 //! own it leaves alone.
 
+use guest::settings::Settings;
 use units::CpuSet;
+use units::Ns;
 use units::VcpuId;
 
 use crate::Bed;
@@ -10,6 +12,8 @@ use crate::Order;
 use crate::SECOND;
 use crate::STORM;
 use crate::Subject;
+use crate::subject::BURST;
+use crate::subject::PAUSE;
 use crate::bed::CPUS;
 use crate::bed::eventually;
 use crate::bed::moves;
@@ -40,6 +44,37 @@ fn root_the_end_of_a_burst_releases_the_task() {
         assert_eq!(moves(&engine.report()), moved, "after {end:?}");
     }
     engine.stop();
+}
+
+/// Its timer is where it fell asleep: moved meanwhile it would be woken towards a vCPU
+/// that may be away. What a burst needs are one or two moves.
+#[test]
+fn root_a_task_is_not_moved_while_it_sleeps_for_its_own_timer() {
+    let bed = Bed::new();
+    let moves_in = |stay: Ns| {
+        let subject = Subject::start();
+        subject.order(Order::Bursts);
+        let mut settings = bed.settings();
+        settings.iobound.stay = stay;
+        settings.trial.enabled = false;
+        let engine = bed.engine(settings);
+        moving(&engine, 4);
+        let before = moves(&engine.report());
+        throughout(3 * SECOND, || {});
+        let made = moves(&engine.report()) - before;
+        engine.stop();
+        made
+    };
+    let (asleep, awake) = (
+        moves_in(Ns::ZERO),
+        moves_in(Settings::default().iobound.stay),
+    );
+    let bursts = 3 * SECOND.as_nanos() / (BURST + PAUSE).as_nanos();
+    eprintln!("{asleep} moves, {awake} without those in sleep, {bursts} bursts");
+    assert!(
+        awake > 0 && awake * 2 < asleep,
+        "{asleep} moves, {awake} without those in sleep"
+    );
 }
 
 #[test]

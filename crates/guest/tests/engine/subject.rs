@@ -13,6 +13,7 @@ use std::process::Stdio;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use std::time::Instant;
 
 use io_uring::IoUring;
 use io_uring::opcode;
@@ -35,6 +36,9 @@ const ENV: &str = "ENGINE_SUBJECT";
 /// Device time of one request.
 pub(crate) const DEVICE_US: u64 = 100;
 const DEVICE_NS: u32 = DEVICE_US as u32 * 1000;
+/// Requests one after another for so long, and the sleep after it, of [`Order::Bursts`].
+pub(crate) const BURST: Duration = Duration::from_millis(10);
+pub(crate) const PAUSE: Duration = Duration::from_millis(100);
 /// Threads that a storm starts, one at a time, and how many of them stay.
 pub(crate) const STORM: u64 = 10_000;
 const STAY_EACH: u64 = 500;
@@ -85,6 +89,8 @@ pub(crate) enum Order {
     Uring,
     /// Direct reads by the kernel's older asynchronous interface.
     Aio,
+    /// Requests for [`BURST`], then sleep for [`PAUSE`].
+    Bursts,
 }
 
 /// A request that was completed.
@@ -296,6 +302,13 @@ pub(crate) fn run() {
                 &mut ring,
                 DEVICE_NS * if is_narrow() { 20 } else { 1 },
             ),
+            12 => {
+                let end = Instant::now() + BURST;
+                while Instant::now() < end {
+                    request(&board, &mut ring, DEVICE_NS);
+                }
+                std::thread::sleep(PAUSE);
+            }
             6 => {
                 if !std::mem::replace(&mut crowd, true) {
                     (0..CROWD).for_each(|_| one_of_a_crowd());

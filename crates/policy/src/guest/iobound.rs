@@ -71,9 +71,15 @@ pub struct Settings {
     /// release and take the thread again. Published: 1.
     pub leave_windows: u32,
     /// Asleep this long for a reason that is not I/O, and the phase is over.
-    /// 50 ms: longer than the pauses of a bursty application within a burst.
-    /// Zero: never, as published, where a period without I/O says the same.
+    /// 200 ms: longer than the pauses of a bursty application. With 50 ms each burst
+    /// after a longer pause began anew, with a task that nothing was known of, and such
+    /// readers lost (docs/findings.md, Bursts). Zero: never, as published, where a
+    /// period without I/O says the same.
     pub idle: Ns,
+    /// Asleep this long for a reason that is not I/O, a task stays where it is if those who
+    /// wake it run there, as its own timers do. 5 ms, a window: shorter sleeps are part of
+    /// what it does with a request. Zero: it is moved in its sleep, as published.
+    pub stay: Ns,
 }
 
 impl Default for Settings {
@@ -84,7 +90,8 @@ impl Default for Settings {
             enter: Permille::new(300),
             leave: Permille::new(150),
             leave_windows: 4,
-            idle: Ns::from_ms(50),
+            idle: Ns::from_ms(200),
+            stay: Ns::from_ms(5),
         }
     }
 }
@@ -101,6 +108,7 @@ impl Settings {
             leave: Permille::new(501),
             leave_windows: 1,
             idle: Ns::ZERO,
+            stay: Ns::ZERO,
         }
     }
 

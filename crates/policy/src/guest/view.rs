@@ -111,7 +111,7 @@ pub struct TaskView {
     pub activity: Activity,
     /// I/O load level: the fraction f of V15.
     pub load: Permille,
-    /// The share of a CPU that it would use if it never had to queue for one.
+    /// The share of a CPU that it would use if it never had to queue for one: [`need`].
     pub cpu_share: Permille,
     /// User-defined priority (V18); higher goes first, 0 for everyone by default.
     pub priority: i32,
@@ -121,6 +121,19 @@ pub struct TaskView {
     pub io_latency: Ns,
     /// Where its completions arrive.
     pub completion: Completion,
+}
+
+/// The share of a CPU that a task would use if it never had to queue for one, from the
+/// time for which it ran and waited for I/O. Time in the queue is left out: half a CPU,
+/// because compute takes the other half, is no small demand. Zero until `enough` has been
+/// seen: the first requests of a phase say little, and a task that is sent away from
+/// where its completions arrive does not find back by itself.
+#[must_use]
+pub fn need(ran: Ns, waited: Ns, enough: Ns) -> Permille {
+    if ran + waited < enough {
+        return Permille::ZERO;
+    }
+    Permille::of(ran, ran + waited)
 }
 
 /// Why a task moves.

@@ -153,6 +153,13 @@ pub(crate) static KNOBS: &[Knob] = &[
         "windows in a row below iobound.leave that end the I/O phase (V16)"
     ),
     duration!(
+        "iobound.stay",
+        Ns::ZERO,
+        Ns::from_secs(60),
+        iobound.stay,
+        "asleep this long, and not on I/O, a task stays on its vCPU if those who wake it run there (its timers do); 0: it is moved in its sleep"
+    ),
+    duration!(
         "iobound.idle",
         Ns::ZERO,
         Ns::from_secs(60),
@@ -429,6 +436,14 @@ pub(crate) static KNOBS: &[Knob] = &[
         trial.pairs,
         u32,
         "comparisons in a row that change what is believed of a program"
+    ),
+    count!(
+        "trial.rest_legs",
+        1,
+        10_000,
+        trial.rest_legs,
+        u32,
+        "a rest, also the one before the first trial, is at least so many legs long; fewer find out sooner and cost more, a leg in so many"
     ),
     duration!(
         "trial.rest",
