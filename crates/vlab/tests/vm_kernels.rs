@@ -219,6 +219,22 @@ fn root_vm_a_host_program_runs_with_its_libraries() {
 }
 
 #[test]
+fn root_vm_a_module_gets_its_parameters_from_the_kernels_command_line() {
+    let kernel = Kernel::debian(&store(), "7.3").unwrap();
+    let image = Image::builder(&kernel)
+        .module("kvm_amd")
+        .script("cd /sys/module; cat kvm_amd/parameters/npt kvm/parameters/halt_poll_ns")
+        .build()
+        .unwrap();
+    let options = Options {
+        append: "kvm-amd.npt=1 kvm_amd.npt=0 kvm.halt_poll_ns=1234".to_owned(),
+        ..options()
+    };
+    let output = Guest::run_with_tries(&image, &options, DEADLINE, 3).unwrap();
+    assert_eq!(output.stdout, "N\n1234\n", "{}", output.serial);
+}
+
+#[test]
 fn root_vm_a_panic_is_an_error_with_the_serial_log() {
     let kernel = Kernel::debian(&store(), "6.12").unwrap();
     let image = Image::builder(&kernel)

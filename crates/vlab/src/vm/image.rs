@@ -366,6 +366,30 @@ mod tests {
         );
     }
 
+    /// What a guest would hand to insmod, one parameter per line.
+    fn parameters(module: &str, command_line: &str) -> String {
+        let from = INIT.find("parameters() {").unwrap();
+        let length = INIT[from..].find("\n}\n").unwrap() + 3;
+        let function = &INIT[from..from + length];
+        let script = format!("{function}echo '{command_line}' | parameters {module}");
+        let shell = Command::new("sh").args(["-c", &script]).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&shell.stderr), "");
+        String::from_utf8(shell.stdout).unwrap()
+    }
+
+    #[test]
+    fn a_module_gets_its_parameters_from_the_kernels_command_line() {
+        let line = "quiet kvm_amd.npt=0 kvm.tdp_mmu=0  kvm-amd.vgif=0 x=kvm_amd.y kvm_amd.npt=1";
+        // The last one counts for the kernel.
+        assert_eq!(parameters("kvm_amd", line), "npt=0\nvgif=0\nnpt=1\n");
+        assert_eq!(parameters("kvm", line), "tdp_mmu=0\n");
+        assert_eq!(parameters("null_blk", line), "");
+        assert_eq!(
+            parameters("kvm", "kvm.dump_invalid_vmcb"),
+            "dump_invalid_vmcb\n"
+        );
+    }
+
     #[test]
     fn a_guest_path_cannot_leave_the_tree() {
         let tree = Path::new("/t");

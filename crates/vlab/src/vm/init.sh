@@ -28,8 +28,16 @@ usual bpf /sys/fs/bpf
 usual tracefs /sys/kernel/tracing
 [ -e /dev/fd ] || ln -s /proc/self/fd /dev/fd
 
+# What a kernel command line, its input, has for module $1: the rest of words MODULE.PARAM=VALUE,
+# in their order, so that the last one counts. modprobe looks there, insmod does not.
+parameters() {
+	name=$(echo "$1" | sed 's/_/[-_]/g')
+	tr -s ' \n' '\n' | sed -n "s/^$name\\.//p"
+}
 while read -r module; do
-	insmod "/vlab/modules/$module" || echo "vlab: cannot load $module"
+	# Words, not one word: each is a parameter.
+	insmod "/vlab/modules/$module" $(parameters "${module%.ko}" </proc/cmdline) ||
+		echo "vlab: cannot load $module"
 done </vlab/modules.list
 
 # The ports appear some time after their driver was loaded.
