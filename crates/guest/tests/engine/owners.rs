@@ -12,8 +12,6 @@ use crate::Order;
 use crate::SECOND;
 use crate::STORM;
 use crate::Subject;
-use crate::subject::BURST;
-use crate::subject::PAUSE;
 use crate::bed::CPUS;
 use crate::bed::eventually;
 use crate::bed::moves;
@@ -22,6 +20,8 @@ use crate::bed::throughout;
 use crate::io_bound;
 use crate::io_bound_for_the_engine;
 use crate::subject;
+use crate::subject::BURST;
+use crate::subject::PAUSE;
 
 #[test]
 fn root_the_end_of_a_burst_releases_the_task() {
