@@ -40,6 +40,7 @@
 #include "trace.h"
 #include "turn.h"
 
+#include "unpark.h"
 char LICENSE[] SEC("license") = "GPL";
 
 /* Why the kernel ended us, for user space. */
@@ -190,7 +191,7 @@ void BPF_PROG(vcpu_dispatch, s32 cpu, struct task_struct *prev)
 	if (other)
 		return;
 	if (!prev) {
-		bpf_loop(nr_cpu_ids, unpark_there, NULL, 0);
+		unpark_all();
 		if (!steal(cpu, QUEUE_FIRST))
 			steal(cpu, QUEUE_REST);
 		return;

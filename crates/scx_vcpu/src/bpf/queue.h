@@ -32,9 +32,6 @@ extern bool scx_bpf_test_and_clear_cpu_idle___k(s32 cpu) __ksym;
 extern s32 scx_bpf_pick_idle_cpu___k(const struct cpumask *allowed, u64 flags) __ksym;
 extern bool bpf_cpumask_test_cpu___k(u32 cpu, const struct cpumask *cpumask) __ksym;
 
-/* Upper bound of the loop that makes the queues. */
-#define MAX_CPUS 4096
-
 /* Each pCPU has three: of those that have a right to run, of the rest, and of those
  * that have used up their caps. */
 enum queue {
