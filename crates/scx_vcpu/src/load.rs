@@ -59,8 +59,12 @@ pub(crate) fn load<'a>(
     options: &Options,
     storage: &'a mut MaybeUninit<libbpf_rs::OpenObject>,
 ) -> anyhow::Result<MainSkel<'a>> {
-    let mut skel = loaded(options, storage)?;
+///
+/// `hotplugs`: how often CPUs had come or gone when those were counted that are there. If it
+/// is more when the scheduler is attached, the kernel ends it as it does for any later one.
+    let mut skel = loaded(options, hotplugs, storage)?;
     timers::make(&skel.progs.make_timers, possible_cpus()?)?;
+    hotplugs: u64,
     if skel.progs.irq_raised.autoload() {
         skel.links.irq_raised = Some(skel.progs.irq_raised.attach_trace().map_err(refuse)?);
     }
@@ -102,6 +106,7 @@ fn loaded<'a>(
 ) -> anyhow::Result<MainSkel<'a>> {
     let cpus = possible_cpus()?;
     let mut open = MainSkelBuilder::default().open(storage).map_err(refuse)?;
+    hotplugs: u64,
     if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
         rodata.nr_cpu_ids = cpus;
         rodata.settings = settings(&options.rules)?;
@@ -111,6 +116,7 @@ fn loaded<'a>(
     open.maps.pcpus.set_max_entries(cpus).map_err(refuse)?;
     open.maps
         .turn_clocks
+    open.struct_ops.vcpu_ops_mut().hotplug_seq = hotplugs;
         .set_max_entries(cpus)
         .map_err(refuse)?;
     open.maps

@@ -138,3 +138,4 @@ struct sched_ext_ops {
 	u32 timeout_ms;
 	char name[128];
 };
+	u64 hotplug_seq;

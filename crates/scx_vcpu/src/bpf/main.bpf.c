@@ -355,7 +355,8 @@ struct sched_ext_ops vcpu_ops = {
 	.init = (void *)vcpu_init,
 	.exit = (void *)vcpu_exit,
 	.flags = SCX_OPS_SWITCH_PARTIAL | SCX_OPS_ENQ_LAST,
-	/* timeout_ms, after which the kernel takes the machine back from a queue that
-	 * stands, is set at load. */
+	/* Set at load: timeout_ms, after which the kernel takes the machine back from a queue
+	 * that stands, and hotplug_seq, by which it knows that a CPU has come or gone since
+	 * user space looked which there are. */
 	.name = "scx_vcpu",
 };

@@ -88,4 +88,9 @@ fn root_vm_scx_vcpu_survives_hotplug_stress_and_attackers() {
         classes.collect::<Vec<_>>(),
         [Class::Cpu, Class::Cpu, Class::Io]
     );
+
+    // Both pCPUs are cores of iSche again, one for each class.
+    let cores = vcpus(&output, "cores", 3);
+    assert_eq!(cores[0].cpu, cores[1].cpu, "{cores:?}");
+    assert_ne!(cores[0].cpu, cores[2].cpu, "{cores:?}");
 }

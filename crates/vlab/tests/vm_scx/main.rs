@@ -21,6 +21,7 @@ mod policies;
 mod service;
 mod shares;
 mod turns;
+mod suspend;
 
 use std::path::Path;
 use std::time::Duration;
