@@ -39,10 +39,11 @@ mod cgroup;
 mod ended;
 mod load;
 mod mask;
+mod name;
 #[cfg(test)]
 mod replay;
 mod seat;
 mod skel;
-mod tell;
 mod sleep;
+mod tell;
 mod watch;

@@ -285,7 +285,7 @@ fn schedule(
             && options.config.isacs.io_balance != Some(false)
         {
             // Algorithm 2 (A5).
-            let loads = table::pcpus(&pcpus, possible)?;
+            let loads = table::pcpus(&pcpus, possible, sleep::monotonic())?;
             let table = table::entries(&entries, positions(&skel))?;
             for (tid, cpu) in isacs::moves(&options.config.isacs, &loads, &table, &mut seen) {
                 let told = lock(roster).move_home(tid, Some(cpu));
@@ -323,7 +323,11 @@ fn schedule(
                 // K14.
                 let may = |tid, cpu| seat::allowed(tid).contains(&cpu);
                 let table = table::entries(&entries, positions(&skel))?;
-                let step = balancer.step(&table, length, &watch::online()?, may);
+                // Nobody goes where host threads leave no time.
+                let pcpus = table::pcpus(&pcpus, possible, sleep::monotonic())?;
+                let mut cpus = watch::online()?;
+                cpus.retain(|cpu| !pcpus.get(*cpu as usize).is_some_and(|pcpu| pcpu.held));
+                let step = balancer.step(&table, length, &cpus, may);
                 let settled = step.settled.map(|tid| lock(roster).move_home(tid, None));
                 let moved = step
                     .moves

@@ -16,12 +16,13 @@ mod busy;
 mod caps;
 mod cost;
 mod ends;
+mod held;
 mod knobs;
 mod policies;
 mod service;
 mod shares;
-mod turns;
 mod suspend;
+mod turns;
 
 use std::path::Path;
 use std::time::Duration;
