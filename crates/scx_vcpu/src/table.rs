@@ -151,14 +151,15 @@ pub fn read() -> anyhow::Result<Vec<Vcpu>> {
         format!("cannot open {PIN}; run as root, on a machine with /sys/fs/bpf mounted")
     })?;
     let mut vcpus = entries(&map, u32::MAX)?;
+    // Its own version has it; the counters are of use without.
+    if let Ok(map) = MapHandle::from_pinned_path(Path::new(PIN_WAKERS)) {
+        add_wakers(&map, &mut vcpus);
+    }
+    // Last: both counters are of nearly the same moment.
     let mut names = BTreeMap::new();
     for vcpu in &mut vcpus {
         let name = names.entry(vcpu.vm).or_insert_with(|| name::of(vcpu.vm));
         vcpu.name.clone_from(name);
-    }
-    // Its own version has it; the counters are of use without.
-    if let Ok(map) = MapHandle::from_pinned_path(Path::new(PIN_WAKERS)) {
-        add_wakers(&map, &mut vcpus);
     }
     Ok(vcpus)
 }
