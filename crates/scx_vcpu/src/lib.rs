@@ -16,8 +16,8 @@
 //! the BPF side into the kernel, `ended` why that ended us, [`roster`] what each VM is
 //! worth, [`control`] what `scx_vcpu set` talks to, `tell` that and what a user sets to the
 //! kernel's side, `mask` where vCPUs may run, `cgroup` what `cpu.weight` makes of it, `seat`
-//! threads in and out of SCHED_EXT, `watch` the policy file while it runs, [`table`] the
-//! counters, [`trace`] the file that records every on and off instant, [`look`] the same
+//! threads in and out of SCHED_EXT, `watch` the policy file while it runs, `sleep` suspends of
+//! the machine, `name` what VMs are called, [`table`] the counters, [`trace`] the file that records every on and off instant, [`look`] the same
 //! under the kernel's own scheduler.
 //!
 //! # Adding a policy
@@ -39,9 +39,11 @@ mod cgroup;
 mod ended;
 mod load;
 mod mask;
+mod name;
 #[cfg(test)]
 mod replay;
 mod seat;
 mod skel;
+mod sleep;
 mod tell;
 mod watch;

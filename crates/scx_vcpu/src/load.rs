@@ -35,6 +35,10 @@ const EVENTS: &str = "__apic_accept_irq";
 /// Where halts of guests are seen, see `halt.h`; since 5.17.
 const HALTS: &str = "kvm_vcpu_halt";
 
+/// After so long on a pCPU that host threads hold a vCPU goes where it gets more, see
+/// `relief.h`: twice what the kernel's deadline server gives vCPUs there in each second.
+pub(crate) const HELD: Ns = Ns::from_ms(100);
+
 /// The rules of a policy.
 #[derive(Clone, Debug)]
 pub enum Rules {
@@ -55,11 +59,15 @@ pub enum Rules {
 }
 
 /// Loads and attaches all but the scheduler itself and what finds vCPUs.
+///
+/// `hotplugs`: how often CPUs had come or gone when those were counted that are there. If it
+/// is more when the scheduler is attached, the kernel ends it as it does for any later one.
 pub(crate) fn load<'a>(
     options: &Options,
+    hotplugs: u64,
     storage: &'a mut MaybeUninit<libbpf_rs::OpenObject>,
 ) -> anyhow::Result<MainSkel<'a>> {
-    let mut skel = loaded(options, storage)?;
+    let mut skel = loaded(options, hotplugs, storage)?;
     timers::make(&skel.progs.make_timers, possible_cpus()?)?;
     if skel.progs.irq_raised.autoload() {
         skel.links.irq_raised = Some(skel.progs.irq_raised.attach_trace().map_err(refuse)?);
@@ -79,7 +87,7 @@ pub(crate) fn load<'a>(
 /// `options`; nothing is attached.
 pub(crate) fn verified(options: &Options) -> anyhow::Result<Vec<(String, u32)>> {
     let mut storage = MaybeUninit::uninit();
-    let skel = loaded(options, &mut storage)?;
+    let skel = loaded(options, 0, &mut storage)?;
     let mut ids = std::collections::BTreeMap::new();
     for program in skel.object().progs() {
         // One that this kernel has no use for is not loaded.
@@ -98,6 +106,7 @@ pub(crate) fn verified(options: &Options) -> anyhow::Result<Vec<(String, u32)>> 
 
 fn loaded<'a>(
     options: &Options,
+    hotplugs: u64,
     storage: &'a mut MaybeUninit<libbpf_rs::OpenObject>,
 ) -> anyhow::Result<MainSkel<'a>> {
     let cpus = possible_cpus()?;
@@ -107,6 +116,7 @@ fn loaded<'a>(
         rodata.settings = settings(&options.rules)?;
     }
     open.struct_ops.vcpu_ops_mut().timeout_ms = u32::try_from(options.watchdog.as_millis())?;
+    open.struct_ops.vcpu_ops_mut().hotplug_seq = hotplugs;
     open.maps.slices.set_max_entries(cpus).map_err(refuse)?;
     open.maps.pcpus.set_max_entries(cpus).map_err(refuse)?;
     open.maps
@@ -158,6 +168,7 @@ pub(crate) fn settings(rules: &Rules) -> anyhow::Result<sv_settings> {
     let all = sv_settings {
         // Caps are K1's; where a policy does not say, so is their period.
         refill_ns: credit1::Settings::default().refill_period.0,
+        held_ns: HELD.0,
         ..sv_settings::default()
     };
     let credit1 = |rules: &credit1::Settings| sv_settings {

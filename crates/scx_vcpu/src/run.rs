@@ -41,6 +41,8 @@ use crate::seat;
 use crate::seat::Found;
 use crate::seat::Seats;
 use crate::skel::main::MainSkel;
+use crate::sleep;
+use crate::sleep::Sleeps;
 use crate::table;
 use crate::tell::Teller;
 use crate::watch;
@@ -125,16 +127,22 @@ pub fn run(
     probe::privileges(Path::new("/proc/self/status"))?;
     probe::core_scheduling()?;
     let recorder = Recorder::new(options.trace.as_deref())?;
+    // Before the first look at which CPUs there are.
+    let mut hotplugs = watch::hotplugs();
     let cores = watch::label_cores(&options.rules, &options.config)?;
     let roster = Mutex::new(Roster::new(options.config.clone(), cores));
     let mut file = watch::Watched::new(options.file.as_deref());
-    let end = options.length.map(|length| Instant::now() + length);
+    let until = Until {
+        stop,
+        end: options.length.map(|length| Instant::now() + length),
+    };
     let mut ready = Some(ready);
     loop {
+        let sleeps = Sleeps::now(Path::new("/"));
         let ended = schedule(
             options,
-            stop,
-            end,
+            &until,
+            hotplugs,
             &recorder,
             &roster,
             &mut file,
@@ -147,6 +155,10 @@ pub fn run(
         match ended {
             None => return Ok(()),
             Some(ended) if ended.by_hotplug => {
+                if let Some(slept) = sleeps.awake(Path::new("/"), stop) {
+                    tracing::info!(%slept, "the machine was suspended");
+                }
+                hotplugs = watch::hotplugs();
                 let cores = watch::label_cores(&options.rules, &lock(&roster).config())?;
                 lock(&roster).relabel(cores);
                 tracing::info!("a CPU came or went; scheduling again");
@@ -156,11 +168,23 @@ pub fn run(
     }
 }
 
+/// When its owner wants it to end.
+struct Until<'a> {
+    stop: &'a AtomicBool,
+    end: Option<Instant>,
+}
+
+impl Until<'_> {
+    fn is_over(&self) -> bool {
+        self.stop.load(Ordering::Relaxed) || self.end.is_some_and(|end| Instant::now() >= end)
+    }
+}
+
 /// From loading to the end, which is the kernel's if it says so.
 fn schedule(
     options: &Options,
-    stop: &Arc<AtomicBool>,
-    end: Option<Instant>,
+    until: &Until<'_>,
+    hotplugs: u64,
     recorder: &Recorder,
     roster: &Mutex<Roster>,
     file: &mut watch::Watched<'_>,
@@ -168,7 +192,7 @@ fn schedule(
 ) -> anyhow::Result<Option<Ended>> {
     libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Debug, libbpf_says)));
     let mut storage = MaybeUninit::uninit();
-    let mut skel = load::load(options, &mut storage)?;
+    let mut skel = load::load(options, hotplugs, &mut storage)?;
     let _switch = skel.links.switches.take();
     let seats = Mutex::new(Seats::default());
     let refused = Mutex::new(None::<anyhow::Error>);
@@ -244,7 +268,7 @@ fn schedule(
     let (mut looked, mut asked) = (Instant::now(), Instant::now());
     let mut balancer = Balancer::default();
     let mut ended = None;
-    while !stop.load(Ordering::Relaxed) && end.is_none_or(|end| Instant::now() < end) {
+    while !until.is_over() {
         recorder.hear(&rings)?;
         if let Some(error) = lock(&refused).take() {
             return Err(error);
@@ -261,7 +285,7 @@ fn schedule(
             && options.config.isacs.io_balance != Some(false)
         {
             // Algorithm 2 (A5).
-            let loads = table::pcpus(&pcpus, possible)?;
+            let loads = table::pcpus(&pcpus, possible, sleep::monotonic())?;
             let table = table::entries(&entries, positions(&skel))?;
             for (tid, cpu) in isacs::moves(&options.config.isacs, &loads, &table, &mut seen) {
                 let told = lock(roster).move_home(tid, Some(cpu));
@@ -299,7 +323,11 @@ fn schedule(
                 // K14.
                 let may = |tid, cpu| seat::allowed(tid).contains(&cpu);
                 let table = table::entries(&entries, positions(&skel))?;
-                let step = balancer.step(&table, length, &watch::online()?, may);
+                // Nobody goes where host threads leave no time.
+                let pcpus = table::pcpus(&pcpus, possible, sleep::monotonic())?;
+                let mut cpus = watch::online()?;
+                cpus.retain(|cpu| !pcpus.get(*cpu as usize).is_some_and(|pcpu| pcpu.held));
+                let step = balancer.step(&table, length, &cpus, may);
                 let settled = step.settled.map(|tid| lock(roster).move_home(tid, None));
                 let moved = step
                     .moves

@@ -11,8 +11,11 @@ use libbpf_rs::MapHandle;
 use serde::Deserialize;
 use serde::Serialize;
 use units::Ns;
+use units::Time;
 
 use crate::config::Class;
+use crate::load::HELD;
+use crate::name;
 use crate::skel::main::types::sv_pcpu;
 use crate::skel::main::types::sv_vcpu;
 use crate::skel::main::types::sv_waker;
@@ -43,6 +46,9 @@ pub enum State {
 pub struct Vcpu {
     /// Process id of the VMM.
     pub vm: u32,
+    /// What the VMM calls its VM, or how the VMM itself is called; for people.
+    #[serde(default)]
+    pub name: String,
     /// The thread.
     pub tid: u32,
     /// Number of the vCPU.
@@ -96,7 +102,7 @@ pub struct Vcpu {
     pub ivcredit: Ns,
 }
 
-/// What a pCPU has for its queue, as far as user space decides on it: ISACS.
+/// What a pCPU has for its queue, as far as user space decides on it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pcpu {
     /// Sum of the IVCredits of the last reallocation.
@@ -105,10 +111,13 @@ pub(crate) struct Pcpu {
     pub(crate) io_events: u64,
     /// Reallocations so far.
     pub(crate) reallocations: u64,
+    /// No vCPU has run there for [`HELD`]. It is host threads' then, for an idle one would
+    /// have taken a vCPU that waits.
+    pub(crate) held: bool,
 }
 
-/// All pCPUs, by number.
-pub(crate) fn pcpus(map: &impl MapCore, count: u32) -> anyhow::Result<Vec<Pcpu>> {
+/// All pCPUs, by number, at this time of `CLOCK_MONOTONIC`.
+pub(crate) fn pcpus(map: &impl MapCore, count: u32, now: Time) -> anyhow::Result<Vec<Pcpu>> {
     (0..count)
         .map(|cpu| {
             let bytes = map.lookup(&cpu.to_ne_bytes(), MapFlags::ANY)?;
@@ -117,9 +126,15 @@ pub(crate) fn pcpus(map: &impl MapCore, count: u32) -> anyhow::Result<Vec<Pcpu>>
                 io_load: Ns(pcpu.io_load_ns),
                 io_events: pcpu.io_events,
                 reallocations: pcpu.nr_reallocations,
+                held: is_held(&pcpu, now),
             })
         })
         .collect()
+}
+
+/// See [`Pcpu::held`].
+fn is_held(pcpu: &sv_pcpu, now: Time) -> bool {
+    pcpu.slot == 0 && now.0.saturating_sub(pcpu.left_ns) >= HELD.0
 }
 
 /// All vCPUs of the scheduler that runs on this machine.
@@ -139,6 +154,12 @@ pub fn read() -> anyhow::Result<Vec<Vcpu>> {
     // Its own version has it; the counters are of use without.
     if let Ok(map) = MapHandle::from_pinned_path(Path::new(PIN_WAKERS)) {
         add_wakers(&map, &mut vcpus);
+    }
+    // Last: both counters are of nearly the same moment.
+    let mut names = BTreeMap::new();
+    for vcpu in &mut vcpus {
+        let name = names.entry(vcpu.vm).or_insert_with(|| name::of(vcpu.vm));
+        vcpu.name.clone_from(name);
     }
     Ok(vcpus)
 }
@@ -206,6 +227,7 @@ fn decode(bytes: &[u8]) -> Option<Vcpu> {
             _ => return None,
         },
         vm: entry.vm,
+        name: String::new(),
         tid: entry.tid,
         vcpu: entry.vcpu,
         cpu: entry.cpu,
@@ -247,8 +269,9 @@ pub fn text(vcpus: &[Vcpu]) -> String {
         *of_vm.entry(vcpu.vm).or_default() += vcpu.ran;
     }
     let mut text = format!(
-        "{:>8} {:>5} {:>8} {:>5} {:>5} {:>7} {:>6} {:>7} {:>10} {:>10} {:>10} {:>8} {:>8} {:>8} {:>10} {:>8} {:>10} {:>10} {:>10} {:<6}  {}\n",
+        "{:>8} {:<12} {:>5} {:>8} {:>5} {:>5} {:>7} {:>6} {:>7} {:>10} {:>10} {:>10} {:>8} {:>8} {:>8} {:>10} {:>8} {:>10} {:>10} {:>10} {:<6}  {}\n",
         "VM",
+        "name",
         "vCPU",
         "thread",
         "pCPU",
@@ -273,8 +296,9 @@ pub fn text(vcpus: &[Vcpu]) -> String {
     for vcpu in vcpus {
         let share = of_vm[&vcpu.vm].0 as f64 / all.0.max(1) as f64;
         text += &format!(
-            "{:>8} {:>5} {:>8} {:>5} {:>5} {:>7} {:>6} {:>5.1} % {:>10} {:>10} {:>10} {:>8} {:>8} {:>8} {:>10} {:>8} {:>10} {:>10.2} {:>10.2} {:<6}  {}\n",
+            "{:>8} {:<12} {:>5} {:>8} {:>5} {:>5} {:>7} {:>6} {:>5.1} % {:>10} {:>10} {:>10} {:>8} {:>8} {:>8} {:>10} {:>8} {:>10} {:>10.2} {:>10.2} {:<6}  {}\n",
             vcpu.vm,
+            vcpu.name,
             vcpu.vcpu,
             vcpu.tid,
             vcpu.cpu,
@@ -412,6 +436,22 @@ mod tests {
         assert_eq!((vcpu.halts, vcpu.halted, vcpu.wake_ipis), (6, Ns(7), 5));
         assert_eq!(decode(bytes(&entry(0, 10))), None, "nobody's");
         assert_eq!(decode(&bytes(&entry(3, 10))[..100]), None);
+    }
+
+    #[test]
+    fn a_pcpu_is_held_when_no_vcpu_has_run_there_for_long() {
+        let at = |slot, left_ns| {
+            let pcpu = sv_pcpu {
+                slot,
+                left_ns,
+                ..sv_pcpu::default()
+            };
+            is_held(&pcpu, Time(HELD.0 * 3))
+        };
+        assert!(at(0, HELD.0 * 2) && at(0, 0), "nobody for as long, or ever");
+        assert!(!at(0, HELD.0 * 2 + 1), "only just interrupted");
+        assert!(!at(4, 0), "one runs");
+        assert!(!at(0, HELD.0 * 4), "since the clock was read");
     }
 
     #[test]

@@ -36,6 +36,15 @@ pub(crate) fn online() -> anyhow::Result<Vec<u32>> {
     Ok(online.iter().map(|cpu| cpu.0).collect())
 }
 
+/// How often CPUs have come or gone, as a number for the kernel; 0: it does not say, and
+/// then does not ask.
+pub(crate) fn hotplugs() -> u64 {
+    let text = std::fs::read_to_string("/sys/kernel/sched_ext/hotplug_seq");
+    text.ok()
+        .and_then(|text| text.trim().parse().ok())
+        .unwrap_or_default()
+}
+
 /// The slices of those cores (S6), to the kernel's side.
 pub(crate) fn set_core_slices(
     skel: &MainSkel<'_>,

@@ -69,6 +69,13 @@ static long try_entry(u32 index, struct search *search)
 	return 1;
 }
 
+static long raise_slots(u32 try, u32 *slot)
+{
+	u32 seen = nr_slots;
+
+	return seen >= *slot || __sync_val_compare_and_swap(&nr_slots, seen, *slot) == seen;
+}
+
 /* Gives the thread an entry. */
 static __always_inline void enter(struct task_struct *p)
 {
@@ -111,9 +118,9 @@ static __always_inline void enter(struct task_struct *p)
 	v->event_at_ns = v->events_counted = v->events = v->event_ema_ns = 0;
 	v->event_ema_valid = v->in_group = 0;
 	knobs->slot = search.slot;
-	/* Only ever grows; a lost race is made good by the next one. */
-	if (nr_slots < search.slot)
-		nr_slots = search.slot;
+	/* Only ever grows, also if several enter at once: who is above it is seen by nobody
+	 * who walks over the table. */
+	bpf_loop(MAX_VCPUS, raise_slots, &search.slot, 0);
 	bpf_map_update_elem(&slot_of_tid, &tid, &search.slot, 0);
 }
 
@@ -122,13 +129,16 @@ static __always_inline void leave(struct task_struct *p)
 {
 	struct sv_knobs *knobs = vcpu_of(p);
 	struct sv_vcpu *v;
-	u32 tid = p->pid;
+	u32 tid = p->pid, *slot;
 
 	if (!knobs)
 		return;
 	v = entry_of(knobs->slot);
+	/* A thread's id may be another one's before it has left its pCPU for the last time. */
+	slot = bpf_map_lookup_elem(&slot_of_tid, &tid);
+	if (slot && *slot == knobs->slot)
+		bpf_map_delete_elem(&slot_of_tid, &tid);
 	knobs->slot = 0;
-	bpf_map_delete_elem(&slot_of_tid, &tid);
 	if (v)
 		v->state = SV_FREE;
 }

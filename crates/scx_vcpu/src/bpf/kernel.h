@@ -26,6 +26,7 @@
 #define SCX_KICK_IDLE (1ULL << 0)
 #define SCX_KICK_PREEMPT (1ULL << 1)
 #define SCX_DSQ_LOCAL ((1ULL << 63) | 2)
+#define SCX_DSQ_LOCAL_ON ((1ULL << 63) | (1ULL << 62))
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
@@ -112,6 +113,11 @@ struct bpf_iter_scx_dsq {
 	u64 opaque[6];
 } __attribute__((aligned(8)));
 
+/* include/uapi/linux/bpf.h; bpf_for() of libbpf has one. */
+struct bpf_iter_num {
+	u64 opaque[1];
+} __attribute__((aligned(8)));
+
 /* The context of iter/task_file: its layout is fixed by the kernel. */
 struct bpf_iter__task_file {
 	struct bpf_iter_meta *meta;
@@ -136,5 +142,6 @@ struct sched_ext_ops {
 	void (*exit)(struct scx_exit_info *info);
 	u64 flags;
 	u32 timeout_ms;
+	u64 hotplug_seq;
 	char name[128];
 };

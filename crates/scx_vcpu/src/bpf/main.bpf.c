@@ -8,7 +8,8 @@
  *
  * Queues per pCPU. Who is next, and for how long, is the policy's. This file has
  * the calls that the kernel makes and hands them on: account.h counts, event.h sees
- * interrupts, place.h knows homes and caps, parked.h when caps are over, policy_*.h decide.
+ * interrupts, place.h knows homes and caps, parked.h when caps are over, relief.h who is kept
+ * from its pCPU for too long, policy_*.h decide.
  *
  * Under `fixed` a vCPU that is preempted by the fair class goes back to the head
  * and its turn goes on: the kernel does that by itself. The credit policies take it
@@ -39,6 +40,7 @@
 #include "set.h"
 #include "trace.h"
 #include "turn.h"
+#include "unpark.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -190,7 +192,7 @@ void BPF_PROG(vcpu_dispatch, s32 cpu, struct task_struct *prev)
 	if (other)
 		return;
 	if (!prev) {
-		bpf_loop(nr_cpu_ids, unpark_there, NULL, 0);
+		unpark_all();
 		if (!steal(cpu, QUEUE_FIRST))
 			steal(cpu, QUEUE_REST);
 		return;
@@ -260,6 +262,8 @@ void BPF_PROG(vcpu_stopping, struct task_struct *p, bool runnable)
 	if (!v)
 		return;
 	charge(v, account(v, runnable ? SV_WAITS : SV_ASLEEP));
+	if (pcpu)
+		pcpu->left_ns = v->since_ns;
 	if (runnable)
 		v->nr_preempted++;
 	if (has_credit1())
@@ -327,7 +331,7 @@ s32 BPF_PROG(vcpu_init)
 				return error;
 		}
 	}
-	return settings.policy == SV_FIXED || settings.policy == SV_NEVER ? 0 : start_periods();
+	return settings.policy == SV_NEVER ? 0 : start_periods();
 }
 
 SEC("struct_ops/vcpu_exit")
@@ -354,7 +358,8 @@ struct sched_ext_ops vcpu_ops = {
 	.init = (void *)vcpu_init,
 	.exit = (void *)vcpu_exit,
 	.flags = SCX_OPS_SWITCH_PARTIAL | SCX_OPS_ENQ_LAST,
-	/* timeout_ms, after which the kernel takes the machine back from a queue that
-	 * stands, is set at load. */
+	/* Set at load: timeout_ms, after which the kernel takes the machine back from a queue
+	 * that stands, and hotplug_seq, by which it knows that a CPU has come or gone since
+	 * user space looked which there are. */
 	.name = "scx_vcpu",
 };

@@ -1,22 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The clock of caps: a timer that counts how much time there was, and calls somebody who
- * looks whether caps are over.
+ * The clock of periods: a timer that counts how much time there was for caps, calls
+ * somebody who looks whether they are over, and looks after vCPUs that host threads keep
+ * from their pCPU (relief.h).
  *
- * That is the pCPU where a vCPU waits, or if that is busy an idle one on which the vCPU
- * may run, which then takes it (balance.h). Host threads may keep the first one busy for
- * as long as they like, and a pCPU is not to be idle meanwhile. Nobody's account is
- * changed here.
+ * Who looks after caps is the pCPU where a vCPU waits, or if that is busy an idle one on
+ * which the vCPU may run, which then takes it (balance.h). Host threads may keep the first
+ * one busy for as long as they like, and a pCPU is not to be idle meanwhile. Nobody's use
+ * of a cap is changed here.
  */
 #pragma once
 
 #include "balance.h"
 #include "period.h"
-
-extern struct task_struct *bpf_task_from_pid___k(s32 pid) __ksym;
-extern void bpf_task_release___k(struct task_struct *p) __ksym;
-extern void bpf_rcu_read_lock___k(void) __ksym;
-extern void bpf_rcu_read_unlock___k(void) __ksym;
+#include "relief.h"
 
 struct period {
 	struct bpf_timer timer;
@@ -31,31 +28,41 @@ struct {
 	__type(value, struct period);
 } periods SEC(".maps");
 
-static long call_for_parked(u32 position, void *none)
+static __always_inline void call_for_parked(struct sv_vcpu *v)
 {
-	struct sv_vcpu *v = bpf_map_lookup_elem(&table, &position);
-	struct task_struct *p;
+	struct task_struct *p = bpf_task_from_pid___k(v->tid);
 
-	if (!v || !v->parked)
-		return 0;
-	p = bpf_task_from_pid___k(v->tid);
 	if (!p)
-		return 0;
+		return;
 	/* Its affinity is the kernel's to change. */
 	bpf_rcu_read_lock___k();
 	scx_bpf_kick_cpu___k(free_cpu_for(p, v, v->cpu), SCX_KICK_IDLE);
 	bpf_rcu_read_unlock___k();
 	bpf_task_release___k(p);
+}
+
+static long look_after(u32 step, struct relief *relief)
+{
+	u32 position = (relief->first + step) % (nr_slots ?: 1);
+	struct sv_vcpu *v = bpf_map_lookup_elem(&table, &position);
+
+	if (!v)
+		return 0;
+	if (v->parked)
+		call_for_parked(v);
+	else if (v->state == SV_WAITS && (s64)(relief->now - v->since_ns) >= (s64)settings.held_ns)
+		relieve(v, position, relief);
 	return 0;
 }
 
 static int period_over(void *map, u32 *key, struct period *period)
 {
 	u64 now = bpf_ktime_get_ns(), passed = now - period->at_ns;
+	struct relief relief = {.now = now, .left = MOST_RELIEVED, .first = relief_at};
 
 	period->at_ns = now;
 	counted_ns += passed;
-	bpf_loop(nr_slots, call_for_parked, NULL, 0);
+	bpf_loop(nr_slots, look_after, &relief, 0);
 	bpf_timer_start(&period->timer, settings.refill_ns, 0);
 	return 0;
 }

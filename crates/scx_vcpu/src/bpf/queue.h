@@ -19,6 +19,9 @@ extern bool scx_bpf_dsq_move_to_local___v2___k(u64 dsq_id, u64 enq_flags) __ksym
 extern bool scx_bpf_task_set_slice___k(struct task_struct *p, u64 slice) __ksym;
 extern struct task_struct *scx_bpf_dsq_peek___k(u64 dsq_id) __ksym;
 extern void scx_bpf_kick_cpu___k(s32 cpu, u64 flags) __ksym;
+extern s32 scx_bpf_dsq_nr_queued___k(u64 dsq_id) __ksym;
+/* Since 7.1. */
+extern void scx_bpf_dsq_reenq___k(u64 dsq_id, u64 reenq_flags) __ksym __weak;
 extern int bpf_iter_scx_dsq_new___k(struct bpf_iter_scx_dsq *it, u64 dsq_id, u64 flags) __ksym;
 extern struct task_struct *bpf_iter_scx_dsq_next___k(struct bpf_iter_scx_dsq *it) __ksym;
 extern void bpf_iter_scx_dsq_destroy___k(struct bpf_iter_scx_dsq *it) __ksym;
@@ -31,9 +34,6 @@ extern bool scx_bpf_dsq_move___k(struct bpf_iter_scx_dsq *it, struct task_struct
 extern bool scx_bpf_test_and_clear_cpu_idle___k(s32 cpu) __ksym;
 extern s32 scx_bpf_pick_idle_cpu___k(const struct cpumask *allowed, u64 flags) __ksym;
 extern bool bpf_cpumask_test_cpu___k(u32 cpu, const struct cpumask *cpumask) __ksym;
-
-/* Upper bound of the loop that makes the queues. */
-#define MAX_CPUS 4096
 
 /* Each pCPU has three: of those that have a right to run, of the rest, and of those
  * that have used up their caps. */

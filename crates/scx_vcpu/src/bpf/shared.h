@@ -90,6 +90,8 @@ struct sv_settings {
 	/* ISACS: intervals of events above this do not count; the 1 of equation (3). */
 	u64 cutoff_ns;
 	u64 boost_unit_ns;
+	/* How long a vCPU waits on a pCPU that host threads hold, see relief.h. */
+	u64 held_ns;
 	/* Switches, 0 or 1; see policy::host::credit. */
 	u32 zero_is_under;
 	u32 boost_needs_under;
@@ -278,6 +280,8 @@ struct sv_pcpu {
 	u32 slot;
 	/* How many vCPUs wait here for the next period because of their caps. */
 	u32 parked;
+	/* When a vCPU ran here last. */
+	u64 left_ns;
 	/* When they were looked at last. */
 	u64 unparked_at;
 	/* Credit1: the vCPU whose turn a host thread interrupted last, as `slot`. */
@@ -325,7 +329,7 @@ _Static_assert(sizeof(struct sv_found) == 16, "read by Rust");
 _Static_assert(sizeof(struct sv_knobs) == 48, "written by Rust");
 _Static_assert(sizeof(struct sv_set) == 40, "written by Rust");
 _Static_assert(sizeof(struct sv_vcpu) == 344, "read by Rust");
-_Static_assert(sizeof(struct sv_pcpu) == 176, "read by Rust");
+_Static_assert(sizeof(struct sv_pcpu) == 184, "read by Rust");
 _Static_assert(sizeof(struct sv_apply) == 16, "written by Rust");
 _Static_assert(sizeof(struct sv_timers) == 8, "written by Rust");
 _Static_assert(sizeof(struct sv_waker) == 16, "read by Rust");

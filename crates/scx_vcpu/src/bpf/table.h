@@ -10,6 +10,7 @@
 #include <bpf/bpf_helpers.h>
 
 #define MAX_VCPUS 4096
+#define MAX_CPUS 4096
 
 /* A turn, or the rest of one, below this is spent in the switch itself. */
 #define MIN_REST_NS 100000ULL

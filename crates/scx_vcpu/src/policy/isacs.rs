@@ -169,7 +169,9 @@ pub(crate) fn moves(
             .map(|(at, vcpu)| (at, vcpu.ivcredit))
             .filter(|(_, ivcredit)| config.moves_any == Some(true) || *ivcredit > Ns::ZERO)
             .collect();
-        if let Some(step) = isacs::balance(source, &queues, &members, &rules) {
+        if let Some(step) = isacs::balance(source, &queues, &members, &rules)
+            && !pcpus[step.to].held
+        {
             moves.push((table[step.vcpu].tid, step.to as u32));
         }
     }
@@ -209,6 +211,10 @@ mod tests {
             ..Isacs::default()
         };
         assert_eq!(moves(&any, &pcpus, &table, &mut seen), [(12, 1)]);
+        // Host threads hold it: whoever came would wait for them.
+        pcpus[1].held = true;
+        pcpus[0].reallocations = 5;
+        assert_eq!(moves(&any, &pcpus, &table, &mut seen), []);
     }
 
     #[test]

@@ -37,6 +37,7 @@ pub enum Policy {
 pub(crate) fn vcpu(tid: u32, cpu: u32) -> crate::table::Vcpu {
     crate::table::Vcpu {
         vm: tid,
+        name: String::new(),
         tid,
         vcpu: 0,
         state: crate::table::State::Runs,

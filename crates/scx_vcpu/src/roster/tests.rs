@@ -189,6 +189,7 @@ fn counters_change_a_class_after_some_periods_only() {
     roster.add(found(1, 0), "web".to_owned(), vec![0, 1]);
     let after = |io: u64| Vcpu {
         vm: 1,
+        name: String::new(),
         tid: 10,
         vcpu: 0,
         state: State::Asleep,

@@ -73,7 +73,12 @@ fn root_vm_scx_vcpu_survives_hotplug_stress_and_attackers() {
         let (published, as_published) = gain("");
         let (fixed, all) = gain("-fixed");
         eprintln!("an attacker's part of its pCPU: {policy} {published:.3}, fixed {fixed:.3}");
-        assert!(published < 0.54, "{policy}: {as_published:?}");
+        // K4 boosts whoever a device wakes, whatever it owes: who sleeps before its 10 ms are
+        // over may run for ever (`policy::host::credit1`), and does when no host thread
+        // happens to end a boosted turn of it. That is the weakness; the fix is held to.
+        if policy != "credit1" {
+            assert!(published < 0.54, "{policy}: {as_published:?}");
+        }
         assert!(fixed < 0.54, "{policy}: {all:?}");
     }
     // Its interrupts are less than the published cut-off apart (I6).
@@ -88,4 +93,9 @@ fn root_vm_scx_vcpu_survives_hotplug_stress_and_attackers() {
         classes.collect::<Vec<_>>(),
         [Class::Cpu, Class::Cpu, Class::Io]
     );
+
+    // Both pCPUs are cores of iSche again, one for each class.
+    let cores = vcpus(&output, "cores", 3);
+    assert_eq!(cores[0].cpu, cores[1].cpu, "{cores:?}");
+    assert_ne!(cores[0].cpu, cores[2].cpu, "{cores:?}");
 }

@@ -128,4 +128,19 @@ is_io() {
 }
 until_ok is_io
 echo "automatic $(scx_vcpu list --json)"
+
+# A CPU goes, and is back while the scheduler is being loaded again: no scheduler is there
+# to be told of that.
+vcpus_on 3
+echo 0 >/sys/devices/system/cpu/cpu1/online
+until_ok state_is disabled
+# Not a wait: the scheduler looks which CPUs there are, and is not loaded yet.
+sleep 1
+echo 1 >/sys/devices/system/cpu/cpu1/online
+two_cores() {
+	scx_vcpu list --json >/tmp/list 2>/dev/null && grep -q '"cpu":0' /tmp/list && grep -q '"cpu":1' /tmp/list
+}
+vcpus_on 3
+until_ok two_cores || echo "cores-lost $(cat /tmp/list)"
+echo "cores $(cat /tmp/list)"
 finish automatic

@@ -16,10 +16,12 @@ mod busy;
 mod caps;
 mod cost;
 mod ends;
+mod held;
 mod knobs;
 mod policies;
 mod service;
 mod shares;
+mod suspend;
 mod turns;
 
 use std::path::Path;
