@@ -10,6 +10,7 @@ use super::Host;
 use super::Hypervisor;
 use super::Pick;
 use super::Why;
+use super::pools::Ahead;
 use super::pools::Pools;
 use crate::ids::Vcpu;
 use crate::machine::NORMAL_WEIGHT;
@@ -50,6 +51,7 @@ pub struct Credit2 {
     settings: Credit2Settings,
     pools: Pools,
     table: Vec<credit2::Vcpu>,
+    ahead: Ahead,
     /// Execution time of each vCPU since the last balancing.
     ran: Vec<Ns>,
     resets: u64,
@@ -64,6 +66,7 @@ impl Credit2 {
             settings,
             pools: Pools::default(),
             table: Vec::new(),
+            ahead: Ahead::default(),
             ran: Vec::new(),
             resets: 0,
             moves: 0,
@@ -79,7 +82,7 @@ impl Credit2 {
             .into_iter()
             .map(|(pcpu, running)| {
                 let mut charged = self.table[running.index()].clone();
-                charged.on_charge(host.uncharged(running), rules);
+                charged.on_charge(self.ahead.owed(host, running), rules);
                 (charged, pcpu)
             })
             .min_by_key(|(charged, pcpu)| (charged.credit, *pcpu));
@@ -102,6 +105,7 @@ impl Hypervisor for Credit2 {
             .vcpus()
             .map(|v| credit2::Vcpu::new(xen_weight(host.vcpu(v).weight), &self.settings.rules))
             .collect();
+        self.ahead = Ahead::new(self.table.len());
         self.ran = vec![Ns::ZERO; self.table.len()];
     }
 
@@ -122,6 +126,11 @@ impl Hypervisor for Credit2 {
         }
         let members = self.pools.members(queue);
         let rules = &self.settings.rules;
+        // A reset gives everybody the same: what was spent before it is spent.
+        for running in self.pools.on(host, queue) {
+            let owed = self.ahead.settle(host, running);
+            self.table[running.index()].on_charge(owed, rules);
+        }
         let pick = credit2::pick(&mut self.table, &members, &waiting, rules)?;
         self.resets += u64::from(pick.reset);
         self.pools.remove(pick.vcpu);
@@ -132,7 +141,8 @@ impl Hypervisor for Credit2 {
     }
 
     fn charge(&mut self, _: &mut Host<'_>, vcpu: Vcpu, _: CpuId, ran: Ns, _: Ns) {
-        self.table[vcpu.index()].on_charge(ran, &self.settings.rules);
+        let owed = self.ahead.charge(vcpu, ran);
+        self.table[vcpu.index()].on_charge(owed, &self.settings.rules);
         self.ran[vcpu.index()] += ran;
     }
 
@@ -169,4 +179,41 @@ pub(super) fn loads(pools: &Pools, ran: &[Ns]) -> Vec<credit2::Load> {
                 .collect(),
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use policy::host::credit::Credit;
+
+    use super::*;
+    use crate::hypervisor::Requests;
+    use crate::hypervisor::tests::staged;
+
+    /// K12 on a queue of two pCPUs: vCPU 0 has run for 8 ms on the first one when the
+    /// second one finds nobody with credit. Everybody is given 10 ms, vCPU 0 as well:
+    /// what it ran before is not taken from that (`reset_credit()` of Xen).
+    #[test]
+    fn what_was_run_before_a_reset_is_not_taken_from_the_new_credit() {
+        let (mut machine, mut requests) = (staged::machine(2, 3), Requests::default());
+        let mut policy = Credit2::new(Credit2Settings {
+            pcpus_per_queue: 2,
+            ..Credit2Settings::default()
+        });
+        policy.start(&mut staged::host(&machine, &mut requests, 0));
+        staged::run(&mut machine, Vcpu(0), CpuId(0), 0);
+        for vcpu in [Vcpu(1), Vcpu(2)] {
+            staged::wait(&mut machine, vcpu, 0);
+            policy.table[vcpu.index()].credit = Credit(-1_000_000);
+            let mut host = staged::host(&machine, &mut requests, 0);
+            policy.enqueue(&mut host, vcpu, Why::Start);
+        }
+        let mut host = staged::host(&machine, &mut requests, 8);
+        policy.pick(&mut host, CpuId(1)).unwrap();
+        let full = Credit::of(Ns::from_ms(10));
+        assert_eq!(policy.resets, 1);
+        assert!(policy.table.iter().all(|v| v.credit == full));
+        policy.charge(&mut host, Vcpu(0), CpuId(0), Ns::from_ms(8), Ns::ZERO);
+        assert_eq!(policy.table[0].credit, full);
+        assert_eq!(policy.ran[0], Ns::from_ms(8));
+    }
 }

@@ -6,10 +6,12 @@
 //! eligible; of those the one with the earliest virtual deadline runs, where a
 //! deadline is a slice after the virtual time at which it was set. So a short slice
 //! means to be served sooner and for shorter, at the same share. A vCPU that
-//! sleeps keeps its lag, up to two slices.
+//! sleeps keeps its lag, up to the longest slice of its queue and a tick
+//! (`entity_lag()` of 6.18.44).
 //!
 //! Left out: groups, periodic balancing (an idle pCPU takes somebody, a woken vCPU
-//! goes to an idle pCPU).
+//! goes to an idle pCPU); that who sleeps ahead of the average counts in it
+//! (`DELAY_DEQUEUE`).
 
 use units::CpuId;
 use units::Ns;
@@ -18,6 +20,7 @@ use super::Host;
 use super::Hypervisor;
 use super::Pick;
 use super::Why;
+use super::cfs::TICK;
 use crate::ids::Vcpu;
 use crate::machine::NORMAL_WEIGHT;
 
@@ -30,8 +33,8 @@ pub struct EevdfSettings {
     /// Slice of the vCPUs of VMs that are declared I/O-intensive: 0.1 ms..100 ms in
     /// Linux; `None`: as the others.
     pub io_slice: Option<Ns>,
-    /// The running vCPU is safe until its slice is over (`RUN_TO_PARITY`), except
-    /// from one with a shorter slice.
+    /// The running vCPU is safe until its slice is over (`RUN_TO_PARITY`), as long as
+    /// it is eligible, except from one with a shorter slice.
     pub run_to_parity: bool,
 }
 
@@ -131,8 +134,12 @@ impl Eevdf {
     /// Remembers the lag of a vCPU that leaves a pCPU's queue.
     fn leave(&mut self, host: &Host<'_>, vcpu: Vcpu, pcpu: CpuId) {
         let (average, _) = self.average(host, pcpu);
+        let queue = &self.queues[pcpu.index()];
+        let there = queue.queued.iter().chain(&queue.current);
+        let slices = there.map(|other| self.vcpus[other.index()].slice);
+        let entity = &self.vcpus[vcpu.index()];
+        let most = entity.virtual_time(slices.fold(entity.slice, Ns::max) + TICK);
         let entity = &mut self.vcpus[vcpu.index()];
-        let most = entity.virtual_time(entity.slice * 2);
         entity.lag = (average - entity.vruntime).clamp(-most, most);
         self.queues[pcpu.index()].queued.retain(|v| *v != vcpu);
     }
@@ -144,8 +151,12 @@ impl Eevdf {
         let entity = &mut self.vcpus[vcpu.index()];
         if entity.lag < 0 && entity.home == pcpu {
             // Who is ahead stays in the queue until the others have caught up
-            // (DELAY_DEQUEUE): sleeping neither keeps the debt nor sheds it.
-            entity.lag = (average - entity.vruntime).min(0);
+            // (DELAY_DEQUEUE): sleeping neither adds to the debt nor sheds it.
+            if weight > 0 && entity.vruntime > average {
+                self.queues[pcpu.index()].queued.push(vcpu);
+                return;
+            }
+            entity.lag = 0;
         }
         let own = i128::from(entity.weight);
         let lag = if weight == 0 {
@@ -175,19 +186,19 @@ impl Eevdf {
             .unwrap_or(home)
     }
 
-    /// Somebody of the longest other queue for a pCPU that has nobody.
+    /// Somebody of the longest other queue that has one who may run on a pCPU that has
+    /// nobody.
     fn pull(&mut self, host: &Host<'_>, to: CpuId) {
-        let from = host.pcpus().filter(|&pcpu| pcpu != to).max_by_key(|&pcpu| {
-            (
-                self.queues[pcpu.index()].queued.len(),
-                std::cmp::Reverse(pcpu),
-            )
-        });
-        let Some(from) = from else {
-            return;
+        let movable = |from: CpuId| {
+            let queued = &self.queues[from.index()].queued;
+            let vcpu = queued.iter().copied().find(|&v| host.allows(v, to))?;
+            Some((queued.len(), std::cmp::Reverse(from), vcpu))
         };
-        let queued = &self.queues[from.index()].queued;
-        if let Some(&vcpu) = queued.iter().find(|vcpu| host.allows(**vcpu, to)) {
+        let others = host.pcpus().filter(|&pcpu| pcpu != to);
+        let best = others
+            .filter_map(movable)
+            .max_by_key(|best| (best.0, best.1));
+        if let Some((_, std::cmp::Reverse(from), vcpu)) = best {
             self.leave(host, vcpu, from);
             self.join(host, vcpu, to, false);
         }
@@ -210,10 +221,17 @@ impl Eevdf {
     fn preempts(&mut self, host: &Host<'_>, vcpu: Vcpu, running: Vcpu) -> bool {
         let (new, old) = (&self.vcpus[vcpu.index()], &self.vcpus[running.index()]);
         let (average, _) = self.average(host, new.home);
-        let wins = new.vruntime <= average && new.deadline < old.deadline;
+        if new.vruntime > average || self.best(host, new.home) != Some(vcpu) {
+            return false;
+        }
+        // Who runs and is not eligible any more is out of the question, whatever its
+        // deadline (`pick_eevdf()`).
+        let competes = self.had(host, running) <= average;
         let shorter = new.slice < old.slice;
-        self.short_preemptions += u64::from(wins && shorter);
-        wins && (shorter || !self.settings.run_to_parity)
+        let safe = competes && self.settings.run_to_parity && !shorter;
+        let wins = !safe && (!competes || new.deadline < old.deadline);
+        self.short_preemptions += u64::from(wins && competes && shorter);
+        wins
     }
 }
 
@@ -300,5 +318,82 @@ impl Hypervisor for Eevdf {
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
         vec![("short_preemptions", self.short_preemptions)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hypervisor::Requests;
+    use crate::hypervisor::tests::staged;
+
+    fn policy(machine: &crate::machine::Machine) -> Eevdf {
+        let mut policy = Eevdf::new("eevdf", EevdfSettings::default());
+        let mut requests = Requests::default();
+        policy.start(&mut staged::host(machine, &mut requests, 0));
+        policy
+    }
+
+    fn at(policy: &mut Eevdf, vcpu: Vcpu, pcpu: CpuId, us: i128) {
+        let entity = &mut policy.vcpus[vcpu.index()];
+        entity.home = pcpu;
+        entity.vruntime = us * 1000;
+        entity.deadline = entity.vruntime + 3_000_000;
+    }
+
+    /// vCPU 0 runs at 1 ms, vCPU 1 fell asleep at 3 ms, ahead. It comes back where it
+    /// was: `DELAY_DEQUEUE` has kept it in the queue. When vCPU 0 has caught up it owes
+    /// nothing.
+    #[test]
+    fn a_debt_is_the_same_after_a_sleep() {
+        let mut machine = staged::machine(1, 2);
+        staged::run(&mut machine, Vcpu(0), CpuId(0), 0);
+        for (ms, expected) in [(1, 3_000_000), (4, 5_000_000)] {
+            let mut policy = policy(&machine);
+            let mut requests = Requests::default();
+            at(&mut policy, Vcpu(0), CpuId(0), 1000);
+            at(&mut policy, Vcpu(1), CpuId(0), 3000);
+            policy.queues[0].current = Some(Vcpu(0));
+            policy.vcpus[1].lag = -1_000_000;
+            let host = staged::host(&machine, &mut requests, ms);
+            policy.join(&host, Vcpu(1), CpuId(0), false);
+            assert_eq!(policy.vcpus[1].vruntime, expected, "after {ms} ms");
+        }
+    }
+
+    /// Equal slices: who runs is safe from one that wakes while it is eligible, and not
+    /// when it has had more than the average, though its deadline is to come.
+    #[test]
+    fn who_runs_is_safe_while_it_is_eligible() {
+        let mut machine = staged::machine(1, 2);
+        staged::run(&mut machine, Vcpu(0), CpuId(0), 0);
+        for (own, wins) in [(1000, false), (900, true)] {
+            let mut policy = policy(&machine);
+            let mut requests = Requests::default();
+            at(&mut policy, Vcpu(0), CpuId(0), 1000);
+            policy.vcpus[0].deadline = 1_500_000;
+            at(&mut policy, Vcpu(1), CpuId(0), own);
+            policy.queues[0].current = Some(Vcpu(0));
+            policy.queues[0].queued.push(Vcpu(1));
+            let host = staged::host(&machine, &mut requests, 0);
+            assert_eq!(policy.preempts(&host, Vcpu(1), Vcpu(0)), wins, "{own}");
+        }
+    }
+
+    /// As in `pools`: the longest queue counts with somebody who may come.
+    #[test]
+    fn an_idle_pcpu_takes_somebody_who_may_come() {
+        let mut machine = staged::machine(3, 3);
+        for vcpu in [0, 2] {
+            machine.vcpus[vcpu].allowed = vec![CpuId(0)];
+        }
+        let mut policy = policy(&machine);
+        let mut requests = Requests::default();
+        let host = staged::host(&machine, &mut requests, 0);
+        policy.queues[0].queued = vec![Vcpu(0), Vcpu(2)];
+        policy.queues[1].queued = vec![Vcpu(1)];
+        policy.pull(&host, CpuId(2));
+        assert_eq!(policy.queues[2].queued, [Vcpu(1)]);
+        assert_eq!(policy.vcpus[1].home, CpuId(2));
     }
 }

@@ -19,6 +19,7 @@ use super::Pick;
 use super::Why;
 use super::credit2::loads;
 use super::credit2::xen_weight;
+use super::pools::Ahead;
 use super::pools::Pools;
 use crate::ids::Vcpu;
 
@@ -61,6 +62,7 @@ pub struct Isacs {
     settings: IsacsSettings,
     pools: Pools,
     table: Vec<isacs::Vcpu>,
+    ahead: Ahead,
     queues: Vec<RunQ>,
     /// When each queue reallocated last.
     since: Vec<Time>,
@@ -82,6 +84,7 @@ impl Isacs {
             settings,
             pools: Pools::default(),
             table: Vec::new(),
+            ahead: Ahead::default(),
             queues: Vec::new(),
             since: Vec::new(),
             last_ran: Vec::new(),
@@ -108,7 +111,7 @@ impl Isacs {
             .into_iter()
             .map(|(pcpu, running)| {
                 let mut charged = self.table[running.index()].clone();
-                queue.on_charge(&mut charged, host.uncharged(running), rules);
+                queue.on_charge(&mut charged, self.ahead.owed(host, running), rules);
                 (charged, pcpu)
             })
             .filter(|(charged, _)| isacs::wakes_before(queue, waking, charged, rules))
@@ -157,6 +160,7 @@ impl Hypervisor for Isacs {
             .vcpus()
             .map(|v| isacs::Vcpu::new(xen_weight(host.vcpu(v).weight), &self.settings.rules))
             .collect();
+        self.ahead = Ahead::new(self.table.len());
         self.ran = vec![Ns::ZERO; self.table.len()];
         self.queues = vec![RunQ::default(); self.pools.count()];
         self.since = vec![host.now(); self.pools.count()];
@@ -182,6 +186,12 @@ impl Hypervisor for Isacs {
             self.pools.move_to(host, vcpu, queue);
             self.update_members();
             waiting = self.pools.waiting(host, pcpu);
+        }
+        // A reallocation compares what all have consumed.
+        for running in self.pools.on(host, queue) {
+            let owed = self.ahead.settle(host, running);
+            let vcpu = &mut self.table[running.index()];
+            self.queues[queue].on_charge(vcpu, owed, &self.settings.rules);
         }
         let forced = self.forced[pcpu.index()].take();
         let (vcpu, reallocated) = match forced.filter(|v| waiting.contains(v)) {
@@ -216,7 +226,8 @@ impl Hypervisor for Isacs {
     fn charge(&mut self, _: &mut Host<'_>, vcpu: Vcpu, pcpu: CpuId, ran: Ns, _: Ns) {
         let v = vcpu.index();
         let queue = &self.queues[self.pools.of(v)];
-        queue.on_charge(&mut self.table[v], ran, &self.settings.rules);
+        let owed = self.ahead.charge(vcpu, ran);
+        queue.on_charge(&mut self.table[v], owed, &self.settings.rules);
         self.ran[v] += ran;
         self.last_ran[pcpu.index()] = ran;
     }

@@ -2,6 +2,7 @@
 //! Run queues that one or several pCPUs share, for Credit2 and ISACS.
 
 use units::CpuId;
+use units::Ns;
 
 use super::Host;
 use super::Why;
@@ -168,6 +169,12 @@ impl Pools {
             .collect()
     }
 
+    /// Who runs on the pCPUs of a queue.
+    pub(super) fn on(&self, host: &Host<'_>, queue: usize) -> Vec<Vcpu> {
+        let pcpus = self.pcpus[queue].iter();
+        pcpus.filter_map(|&pcpu| host.on(pcpu)).collect()
+    }
+
     /// An idle pCPU of another queue that could take this vCPU over, if its own
     /// queue has none: no pCPU idles while somebody waits.
     pub(super) fn idle_elsewhere(&self, host: &Host<'_>, vcpu: Vcpu) -> Option<CpuId> {
@@ -176,15 +183,72 @@ impl Pools {
         })
     }
 
-    /// Somebody who waits in the longest other queue and may run on `pcpu`.
+    /// Somebody who waits in another queue, the longest of those in which anybody is
+    /// who may run on `pcpu`.
     pub(super) fn longest_elsewhere(&self, host: &Host<'_>, pcpu: CpuId) -> Option<usize> {
         let own = self.of_pcpu(pcpu);
+        let may = |&&v: &&usize| host.allows(Vcpu(v as u32), pcpu);
+        let first = |q: usize| Some((q, *self.queued[q].iter().find(may)?));
         (0..self.queued.len())
             .filter(|&q| q != own)
-            .max_by_key(|&q| (self.queued[q].len(), std::cmp::Reverse(q)))
-            .and_then(|q| {
-                let may = |&&v: &&usize| host.allows(Vcpu(v as u32), pcpu);
-                self.queued[q].iter().find(may).copied()
-            })
+            .filter_map(first)
+            .max_by_key(|&(q, _)| (self.queued[q].len(), std::cmp::Reverse(q)))
+            .map(|(_, vcpu)| vcpu)
+    }
+}
+
+/// What running vCPUs were charged for before the engine did: where a pCPU of a queue
+/// chooses, the credit that those on its other pCPUs have spent so far counts
+/// (`reset_credit()` of Xen burns it first).
+#[derive(Debug, Default)]
+pub(super) struct Ahead(Vec<Ns>);
+
+impl Ahead {
+    pub(super) fn new(vcpus: usize) -> Self {
+        Self(vec![Ns::ZERO; vcpus])
+    }
+
+    /// What a vCPU has run and was not charged for yet.
+    pub(super) fn owed(&self, host: &Host<'_>, vcpu: Vcpu) -> Ns {
+        host.uncharged(vcpu) - self.0[vcpu.index()]
+    }
+
+    /// The same; it is charged for it now.
+    pub(super) fn settle(&mut self, host: &Host<'_>, vcpu: Vcpu) -> Ns {
+        let owed = self.owed(host, vcpu);
+        self.0[vcpu.index()] += owed;
+        owed
+    }
+
+    /// The engine charges it for `ran`: what is left of that.
+    pub(super) fn charge(&mut self, vcpu: Vcpu, ran: Ns) -> Ns {
+        ran - std::mem::take(&mut self.0[vcpu.index()])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hypervisor::Requests;
+    use crate::hypervisor::tests::staged;
+
+    /// Two wait in the queue of pCPU 0 and may run there alone, one in that of pCPU 1 and
+    /// may run anywhere: pCPU 2 takes that one, though the other queue is longer.
+    #[test]
+    fn the_longest_queue_counts_only_with_somebody_who_may_come() {
+        let (mut machine, mut requests) = (staged::machine(3, 3), Requests::default());
+        for vcpu in [0, 2] {
+            machine.vcpus[vcpu].allowed = vec![CpuId(0)];
+        }
+        let host = staged::host(&machine, &mut requests, 0);
+        let mut pools = Pools::default();
+        pools.start(&host, 1);
+        let queues: Vec<usize> = (0..3).map(|v| pools.of(v)).collect();
+        assert_eq!(queues, [0, 1, 0]);
+        for vcpu in 0..3 {
+            pools.insert(vcpu);
+        }
+        assert_eq!(pools.longest_elsewhere(&host, CpuId(2)), Some(1));
+        assert_eq!(pools.longest_elsewhere(&host, CpuId(1)), None);
     }
 }

@@ -75,9 +75,14 @@ impl Hypervisor for Waits {
 
     fn idle(&mut self, host: &mut Host<'_>, vcpu: Vcpu, pcpu: CpuId) -> Idle {
         self.since[vcpu.index()] = host.now();
-        let ready = |v: Vcpu| host.vcpu(v).state == State::Queued && host.allows(v, pcpu);
-        // Only HaltPoll asks (B4).
-        let others = self.settings.method == Method::HaltPoll && host.vcpus().any(ready);
+        // B4: "on the same hyperthread" (`single_task_running()`). Who waits for another
+        // one is nothing to it, even if it could come here.
+        let here = |v: Vcpu| {
+            let facts = host.vcpu(v);
+            facts.state == State::Queued && facts.last_pcpu == Some(pcpu)
+        };
+        // Only HaltPoll asks.
+        let others = self.settings.method == Method::HaltPoll && host.vcpus().any(here);
         match self.vcpus[vcpu.index()].on_halt(others, &self.settings) {
             Action::Block => Idle::Halt,
             Action::Poll(limit) => Idle::Poll(limit),
@@ -125,5 +130,35 @@ impl Hypervisor for Waits {
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
         self.inner.counters()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hypervisor::Cfs;
+    use crate::hypervisor::CfsSettings;
+    use crate::hypervisor::Requests;
+    use crate::hypervisor::tests::staged;
+
+    /// B4: vCPU 1 waits for a hyperthread. Where it waits vCPU 0 must not poll, on any
+    /// other it may.
+    #[test]
+    fn who_waits_for_another_hyperthread_does_not_forbid_to_poll() {
+        for (own, polls) in [(CpuId(0), false), (CpuId(1), true)] {
+            let mut machine = staged::machine(2, 2);
+            staged::run(&mut machine, Vcpu(0), own, 0);
+            staged::wait(&mut machine, Vcpu(1), 0);
+            machine.vcpus[1].last_pcpu = Some(CpuId(0));
+            let cfs = Box::new(Cfs::new(CfsSettings::default()));
+            let mut waits = Waits::new(cfs, halt::Settings::default());
+            let mut requests = Requests::default();
+            let mut host = staged::host(&machine, &mut requests, 0);
+            waits.start(&mut host);
+            // A short wait that polling would have caught lets it poll from now on.
+            waits.vcpus[0].on_event(Ns::from_us(20), &halt::Settings::default());
+            let idle = waits.idle(&mut host, Vcpu(0), own);
+            assert_eq!(idle != Idle::Halt, polls, "{own}");
+        }
     }
 }

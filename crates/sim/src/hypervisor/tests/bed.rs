@@ -47,6 +47,8 @@ pub(super) enum Task {
     Reads,
     /// Computes for so long, then waits for its siblings at a barrier.
     Barrier(Ns),
+    /// Computes for the first, sleeps for the second, again and again.
+    Naps(Ns, Ns),
 }
 
 /// A VM: the tasks of each vCPU, weight, shares if it is a control group, whether vCPU n
@@ -104,6 +106,25 @@ impl Program for Parallel {
             barrier: 0,
             spin: Ns::from_us(20),
         }
+    }
+}
+
+/// Computes and sleeps in turn.
+#[derive(Debug)]
+struct Napping {
+    works: Ns,
+    sleeps: Ns,
+    computed: bool,
+}
+
+impl Program for Napping {
+    fn next(&mut self, cx: &mut Cx<'_>) -> Step {
+        self.computed = !self.computed;
+        if self.computed {
+            return Step::Compute(self.works);
+        }
+        cx.done.operations += 1;
+        Step::Sleep(self.sleeps)
     }
 }
 
@@ -277,6 +298,11 @@ fn new_task(task: Task, vcpu: VcpuId) -> NewTask {
         })),
         Task::Barrier(length) => Box::new(Parallel {
             length,
+            computed: false,
+        }),
+        Task::Naps(works, sleeps) => Box::new(Napping {
+            works,
+            sleeps,
             computed: false,
         }),
     };

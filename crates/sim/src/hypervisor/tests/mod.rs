@@ -7,3 +7,4 @@ mod bed;
 mod golden;
 mod groups;
 mod schedules;
+pub(super) mod staged;
