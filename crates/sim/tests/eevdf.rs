@@ -78,21 +78,39 @@ fn the_reader(sim: &Sim) -> &Task {
     &sim.guest(VmId(0)).tasks()[1]
 }
 
-/// It asks for a sixth of the CPU, sleeping does not save for it: each time it runs
-/// it falls behind by half of that, each time it waits it catches up by half of
-/// that. So it waits as long as it runs, but rarely: behind the other's deadline,
-/// until a tick.
+/// It asks for a sixth of the CPU. Sleeping behind the other saves nothing for it: it comes
+/// back as far behind as it was, less the 20 us that it has run. Once it sleeps ahead it
+/// stays in the queue, and when it wakes the kernel does not know yet what the other has
+/// run meanwhile, 100 us (`requeue_delayed_entity()`): it is behind by 80 us again, for
+/// four requests. So it never waits.
 #[test]
-fn sleeping_earns_nothing_and_the_waits_are_long_and_few() {
+fn who_sleeps_ahead_of_the_other_is_behind_when_it_wakes() {
     let sim = run(bare(KernelSettings::eevdf(2)), 1, 0);
     let reader = the_reader(&sim);
-    let (waited, ran) = (reader.queued.as_ns() as f64, reader.on_cpu.as_ns() as f64);
-    assert!((waited / ran - 1.0).abs() < 0.05, "{waited} {ran}");
-    let latency = &reader.done.latency;
-    assert!(latency.percentile(950) < Ns::from_us(125));
-    let longest = latency.max();
+    assert_eq!(reader.queued, Ns::ZERO);
+    assert_eq!(reader.done.latency.max(), Ns::from_us(120));
+}
+
+/// Where the work for a request scatters a tick comes now and then while it sleeps ahead;
+/// the kernel counts, finds that it owes nothing, and lets it go from the queue. Then it
+/// waits behind the other's deadline, until a tick: rarely, and long.
+#[test]
+fn a_tick_in_its_sleep_makes_it_wait_long_and_rarely() {
+    let sim = run(bare(KernelSettings::eevdf(2)), 1, 600);
+    let reader = the_reader(&sim);
+    println!(
+        "{} of {}, p99 {}, p99.9 {}, {}",
+        reader.queued,
+        reader.on_cpu,
+        reader.done.latency.percentile(990),
+        reader.done.latency.percentile(999),
+        reader.done.latency.max()
+    );
+    assert!(reader.queued * 10 < reader.on_cpu, "{}", reader.queued);
+    assert!(reader.done.latency.percentile(990) < Ns::from_us(250));
+    let longest = reader.done.latency.max();
     let tick = Ns::from_ms(4);
-    assert!(longest > tick / 2 && longest < tick * 2, "{longest}");
+    assert!(longest > tick / 4 && longest < tick * 2, "{longest}");
 }
 
 /// CFS gives a sleeper credit: it never waits.

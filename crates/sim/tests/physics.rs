@@ -34,6 +34,7 @@ fn fixed(slots: u32) -> Box<dyn Hypervisor> {
         slots,
         slice: Ns::from_ms(11),
         sweep_permille: 100,
+        keeps_idle: false,
     }))
 }
 

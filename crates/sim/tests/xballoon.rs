@@ -38,6 +38,8 @@ struct Bed {
     reads: bool,
     shared: bool,
     eevdf: bool,
+    /// Tasks that compute on each vCPU.
+    hogs: usize,
 }
 
 const BED: Bed = Bed {
@@ -45,6 +47,7 @@ const BED: Bed = Bed {
     reads: true,
     shared: true,
     eevdf: false,
+    hogs: 1,
 };
 
 /// What the first VM did in the window: units computed on each vCPU, requests.
@@ -66,8 +69,10 @@ fn run(bed: Bed, policy: Box<dyn Hypervisor>) -> Did {
     };
     let mut guests = common::guests(&machine, kernel, 1);
     for guest in &mut guests {
-        guest.add(common::compute(0));
-        guest.add(common::compute(1));
+        for _ in 0..bed.hogs {
+            guest.add(common::compute(0));
+            guest.add(common::compute(1));
+        }
     }
     if bed.reads {
         let reader = Reader::new(ReaderSettings {
@@ -108,9 +113,10 @@ fn run(bed: Bed, policy: Box<dyn Hypervisor>) -> Did {
     assert_eq!(sim.check(), Ok(()));
     let guest = sim.guest(VmId(0));
     let done = |n: usize| guest.tasks()[n].done.operations;
+    let on = |vcpu: usize| (0..bed.hogs).map(|n| done(2 * n + vcpu)).sum();
     Did {
-        compute: [done(0), done(1)],
-        requests: if bed.reads { done(2) } else { 0 },
+        compute: [on(0), on(1)],
+        requests: if bed.reads { done(2 * bed.hogs) } else { 0 },
         counts: guest.balloon_counts(sim.now()),
         moves: guest.migrater().map_or(0, |m| m.counts().n_migrate()),
         ran: ran(&sim)
@@ -123,12 +129,12 @@ fn run(bed: Bed, policy: Box<dyn Hypervisor>) -> Did {
 
 /// The task beside the reader pays (XB4), the one on the other vCPU does not (as the
 /// daemon reads XB1), and nothing moves (XB5). Under EEVDF, where a reader that wakes
-/// waits for the other's slice, it gains by its priority; under CFS it preempts by
-/// waking anyway and loses nothing.
+/// beside two others waits for their slices, it gains by its priority; under CFS it
+/// preempts by waking anyway and loses nothing.
 #[test]
 fn it_finds_out_what_to_hold_and_moves_nothing() {
-    for (eevdf, gain) in [(false, 95), (true, 104)] {
-        let bed = Bed { eevdf, ..BED };
+    for (eevdf, hogs, gain) in [(false, 1, 95), (true, 2, 104)] {
+        let bed = Bed { eevdf, hogs, ..BED };
         let without = Bed {
             balloon: false,
             ..bed
@@ -201,6 +207,7 @@ fn under_slices_by_the_clock_compute_keeps_its_allowance() {
             slots: 2,
             slice: Ns::from_ms(11),
             sweep_permille: 100,
+            keeps_idle: false,
         })),
     );
     // 2 % more for the slices that are a tenth longer on the other pCPU.

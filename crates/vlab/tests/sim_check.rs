@@ -3,30 +3,33 @@
 
 use std::path::Path;
 
+use experiment::result::TaskState;
 use experiment::scenario::Arm;
 use experiment::scenario::ArmKind;
 use experiment::scenario::Scenario;
+use units::Ns;
 use vlab::sim::rate;
 use vlab::sim::simulate;
+use vlab::sim::simulate_with;
 
 /// How far a simulated rate may be from a measured median.
 const TOLERANCE: f64 = 0.10;
-/// With the daemon the simulator is at the bound and reality is not, the less the more
-/// VMs and not the same on each day: a known miss, see docs/reproduction.md. It may not
-/// grow.
+/// With the daemon the simulator is nearer to the bound than reality, the more VMs and
+/// not the same on each day: known misses, see docs/reproduction.md. They may not grow.
 fn known_miss(arm: &str, vms: u32, source: &str) -> f64 {
     match (arm, vms, source) {
-        ("vmigrater", 2, "2026-11-22") => 0.15,
-        // Was 0.15, until tasks could keep as much lag as they can in 6.18.44: 15.4 %.
-        ("vmigrater", 4, "performance.md, 2026-11-21, both runs") => 0.16,
-        ("vmigrater", 4, "2026-11-22") => 0.20,
-        ("vmigrater", 8, "2026-11-22") => 0.45,
-        ("vmigrater", 4, "2026-11-23") => 0.25,
-        ("no-trial", 4, "2026-11-23") => 0.15,
-        (_, 8, "2026-11-23") => 0.30,
+        ("vmigrater", 4, "2026-11-22") => 0.15,
+        ("vmigrater", 8, "2026-11-22") => 0.40,
+        ("vmigrater", 4, "2026-11-23") => 0.20,
+        (_, 8, "2026-11-23") => 0.25,
         _ => TOLERANCE,
     }
 }
+
+/// Rounds begin at different phases of the host's slices, and one of 4 s with 8 VMs
+/// scatters by a quarter: so many, that the simulator's own scatter is no part of what is
+/// compared.
+const ROUNDS: u32 = 40;
 
 fn scenario(name: &str) -> Scenario {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -37,7 +40,8 @@ fn scenario(name: &str) -> Scenario {
 
 #[test]
 fn the_simulator_is_within_ten_percent_of_the_freezer_but_for_known_misses() {
-    let scenario = scenario("check-freezer.toml");
+    let mut scenario = scenario("check-freezer.toml");
+    scenario.measure.rounds = ROUNDS;
     let (result, _) = simulate(&scenario).unwrap();
     assert!(
         scenario.measured.len() >= 14,
@@ -73,12 +77,14 @@ fn the_simulator_is_within_ten_percent_of_the_freezer_but_for_known_misses() {
 }
 
 /// Two compute threads on each vCPU: a queue of three, in which the lag that a task may
-/// keep decides. With 4 VMs the reader is all but starved, measured (121) and simulated;
-/// that figure itself is a known miss, twice as much.
+/// keep decides. With 4 VMs the reader is all but starved, measured (96, 121 and 173 in
+/// three rounds) and simulated, where rounds are from 88 to 351: three of them do not fix a
+/// median.
 #[test]
 fn beside_two_compute_threads_vanilla_is_within_a_fifth() {
     let mut scenario = scenario("co-runners.toml");
     scenario.arms.retain(|arm| arm.name == "vanilla");
+    scenario.measure.rounds = ROUNDS;
     let (result, _) = simulate(&scenario).unwrap();
     let simulated = |arm: &str, vms| rate(&result, "pulse-qd1", arm, vms).unwrap();
     let mut compared = 0;
@@ -91,6 +97,32 @@ fn beside_two_compute_threads_vanilla_is_within_a_fifth() {
     assert_eq!(compared, 3);
     let starved = simulated("vanilla", 4) / simulated("solo", 1);
     assert!(starved < 0.05, "a fifth of its quarter at most: {starved}");
+}
+
+/// Who waits on a vCPU when it comes back goes on after the kernel has caught up and the
+/// daemon's monitor has looked: measured after 204 to 336 us (docs/results/demo.json, 22
+/// returns with 2, 4 and 8 VMs, median 277, three of them out of that).
+#[test]
+fn after_a_gap_the_monitor_comes_first() {
+    let mut scenario = scenario("check-freezer.toml");
+    scenario.measure.rounds = 1;
+    scenario.arms.retain(|arm| arm.name == "vmigrater");
+    let (result, _) = simulate_with(&scenario, Ns::from_secs(4)).unwrap();
+    for vms in [2, 4, 8] {
+        let mut phases = result.phases.iter();
+        let phase = phases.find(|p| p.arm == "vmigrater" && p.vms_per_pcpu == vms);
+        let timeline = phase.and_then(|p| p.timeline.as_ref()).unwrap();
+        let spells = timeline.tasks[0].spells.0.as_slice();
+        let returns = spells.windows(2).filter(|pair| {
+            (pair[0].state, pair[1].state) == (TaskState::QueuedOff, TaskState::Queued)
+        });
+        let mut waits: Vec<Ns> = returns.map(|pair| pair[1].length).collect();
+        waits.sort_unstable();
+        assert!(waits.len() > 20, "{vms}: {waits:?}");
+        let median = waits[waits.len() / 2];
+        let measured = Ns::from_us(204)..=Ns::from_us(336);
+        assert!(measured.contains(&median), "{vms} VMs: {median}");
+    }
 }
 
 #[test]
@@ -137,33 +169,44 @@ fn arms_that_cannot_be_simulated_are_refused_by_name() {
     }
 }
 
-/// Mode xballoon of the daemon, simulated as the freezer would show it: no moves (XB5),
-/// compute pays for what I/O gains (XB4), and one may compare it with vMigrater.
+/// Mode xballoon of the daemon, simulated as the freezer shows it beside two compute
+/// threads, whose slices end by the clock: no moves (XB5), compute pays for what I/O gains
+/// (XB4; measured 0.91 for 1.52 times the requests), and one may compare it with vMigrater.
 #[test]
 fn xballoon_is_an_arm_like_any_other() {
-    let (result, _) = simulate(&with_arm(ArmKind::Xballoon { config: None })).unwrap();
+    let mut scenario = scenario("co-runners.toml");
+    let compared = ["vanilla", "vmigrater", "xballoon"];
+    scenario
+        .arms
+        .retain(|arm| compared.contains(&arm.name.as_str()));
+    scenario.sharing.vms_per_pcpu = vec![2];
+    let (result, _) = simulate(&scenario).unwrap();
     let load = "pulse-qd1";
     let phase = |arm: &str| {
         let mut phases = result.phases.iter();
         let of = phases.find(|p| p.load == load && p.arm == arm && p.vms_per_pcpu == 2);
         of.expect("every arm is simulated")
     };
-    let (vanilla, xballoon) = (phase("vanilla"), phase("other"));
+    let (vanilla, xballoon) = (phase("vanilla"), phase("xballoon"));
     let compute = |phase: &experiment::result::Phase| phase.compute_per_s.iter().sum::<f64>();
     let rate = |arm: &str| rate(&result, load, arm, 2).unwrap();
     println!(
         "vanilla {:.0}, xballoon {:.0}, vmigrater {:.0}; compute {:.3}",
         rate("vanilla"),
-        rate("other"),
+        rate("xballoon"),
         rate("vmigrater"),
         compute(xballoon) / compute(vanilla)
     );
-    assert!(rate("other") > rate("vanilla"));
-    assert!(rate("vmigrater") > 1.3 * rate("other"));
+    assert!(rate("xballoon") > 1.3 * rate("vanilla"));
+    assert!(rate("vmigrater") > 1.3 * rate("xballoon"));
     assert!(compute(xballoon) < 0.95 * compute(vanilla));
     let daemon = xballoon.daemon.as_ref().unwrap();
     assert_eq!(daemon.n_migrate, 0);
     assert!(daemon.wakeups > 0);
+    // Away by the clock, idle or not: half of the time, of both vCPUs.
+    for on in &xballoon.host.on_share {
+        assert!((on - 0.5).abs() < 0.02, "{on}");
+    }
 }
 
 /// The slices of VMs that are not simulated mean nothing to a policy that chooses

@@ -117,6 +117,7 @@ pub(crate) fn simulation(load: Load, blocks: u32) -> Sim {
             slots: VMS,
             slice: SLICE,
             sweep_permille: 0,
+            keeps_idle: false,
         })),
     };
     let mut sim = Sim::new(machine, policy, QueueKind::default(), 1);

@@ -144,9 +144,10 @@ impl Sim {
         self.machine.vcpus[vcpu.index()].epoch += 1;
         let facts = &self.machine.vcpus[vcpu.index()];
         let (vm, id) = (facts.vm, facts.id);
+        let taken = facts.state == State::Queued;
         let guest = &mut self.guests[vm.index()];
         if guest.cpus[id.index()].on {
-            guest.leave(id, now);
+            guest.leave(id, taken, now);
         }
     }
 

@@ -41,6 +41,8 @@ pub(crate) struct Cpu {
     pub(crate) called: Option<Time>,
     /// It has told the host that it has nothing to run.
     pub(crate) idle: bool,
+    /// It was taken away and did not leave: idle or not, it sees a gap.
+    pub(crate) taken: bool,
     /// Speed in thousandths of full speed.
     pub(crate) speed: u32,
     /// The current task; stays current while the vCPU is away.
@@ -56,6 +58,9 @@ pub(crate) struct Cpu {
     /// EEVDF: up to this virtual run time nobody of the same slice takes the
     /// current task's place (`RUN_TO_PARITY`).
     pub(crate) protected: u64,
+    /// EEVDF: the current task's virtual run time when the kernel counted it last
+    /// (`update_curr()`): at a tick, when somebody comes or goes, when it became current.
+    pub(crate) known: u64,
     /// Accounted up to here.
     pub(crate) from: Time,
     /// Kernel work that goes before the current task's step.
@@ -83,12 +88,14 @@ impl Cpu {
             gaps: Ns::ZERO,
             called: None,
             idle: false,
+            taken: false,
             speed: 1000,
             current: None,
             queue: Vec::new(),
             min_vruntime: 0,
             delayed: Vec::new(),
             protected: 0,
+            known: 0,
             from: Time::ZERO,
             overhead: Ns::ZERO,
             foreign: Ns::ZERO,

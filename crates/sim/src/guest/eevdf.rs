@@ -240,8 +240,17 @@ impl Guest {
         !next.0 || own.1 || (!is_safe && next < own)
     }
 
+    /// The kernel counts what the current task has run (`update_curr()`).
+    pub(super) fn note_current(&mut self, cpu: usize) {
+        let c = &mut self.cpus[cpu];
+        if let Some(task) = c.current {
+            c.known = self.tasks[task.index()].vruntime;
+        }
+    }
+
     /// A task has become current: how long it is safe.
     pub(super) fn protect(&mut self, cpu: usize, task: TaskId) {
+        self.note_current(cpu);
         let (average, _) = self.average(cpu, None);
         self.release_delayed(cpu, self.rank(task, average));
         let shortest = self.shortest(cpu, task);
@@ -272,14 +281,29 @@ impl Guest {
     /// Places a woken task: at the average less its lag, its own weight counted.
     pub(super) fn place_by_lag(&mut self, cpu: usize, task: TaskId) {
         if let Some(place) = self.cpus[cpu].delayed.iter().position(|t| *t == task) {
+            // `requeue_delayed_entity()` does not count what the current task has run
+            // since the kernel looked last; of a gap that may be all of it.
+            let current = self.cpus[cpu].current;
+            let now = current.map(|current| {
+                let known = self.cpus[cpu].known;
+                let t = &mut self.tasks[current.index()];
+                let now = t.vruntime;
+                t.vruntime = now.min(known);
+                now
+            });
             let (average, _) = self.average(cpu, None);
             self.cpus[cpu].delayed.remove(place);
+            // One that is still ahead goes on where it was.
             let t = &mut self.tasks[task.index()];
-            if t.vruntime > average {
-                // Still ahead: it goes on where it was.
-                return;
+            if t.vruntime <= average {
+                t.lag = 0;
+                t.deadline = 0;
+                self.put_at_lag(cpu, task);
             }
-            t.lag = 0;
+            if let Some((current, now)) = current.zip(now) {
+                self.tasks[current.index()].vruntime = now;
+            }
+            return;
         }
         self.tasks[task.index()].deadline = 0;
         self.put_at_lag(cpu, task);

@@ -46,17 +46,20 @@ impl Guest {
         c.from = now;
         c.speed = speed;
         let was_idle = std::mem::replace(&mut c.idle, false);
-        if !was_idle {
+        let slept = was_idle && !c.taken;
+        if !slept {
             self.add_foreign(cpu, self.kernel.catch_up);
         }
-        self.daemon_entered(cpu, out, was_idle, world);
-        self.balloon_entered(cpu, !was_idle, world);
+        self.daemon_entered(cpu, out, slept, world);
+        self.balloon_entered(cpu, !slept, world);
         self.handle_pending(cpu, world);
+        // The tick is late; its timer expired after those that wake somebody.
+        self.note_current(cpu);
         self.go_on(cpu, world);
     }
 
-    /// The host takes a vCPU away.
-    pub(crate) fn leave(&mut self, vcpu: VcpuId, now: Time) {
+    /// A vCPU does not run any more: the host has `taken` it away, or it sleeps.
+    pub(crate) fn leave(&mut self, vcpu: VcpuId, taken: bool, now: Time) {
         let cpu = vcpu.index();
         self.account(cpu, now);
         for n in 0..self.cpus[cpu].queue.len() {
@@ -68,6 +71,7 @@ impl Guest {
         }
         let c = &mut self.cpus[cpu];
         c.on = false;
+        c.taken = taken;
         c.turned = now;
         c.epoch += 1;
     }
@@ -78,7 +82,7 @@ impl Guest {
         let c = &mut self.cpus[vcpu.index()];
         c.speed = speed;
         c.idle = false;
-        c.overhead += cost;
+        self.add_foreign(vcpu.index(), cost);
     }
 
     /// The speed of a vCPU's pCPU has changed.
@@ -106,6 +110,7 @@ impl Guest {
             let tick = self.kernel.tick.as_ns();
             if tick == 0 || now.as_ns().is_multiple_of(tick) {
                 self.look_at_current(cpu);
+                self.note_current(cpu);
             }
         } else if self.slice_left(cpu) == Some(Ns::ZERO) {
             self.cpus[cpu].resched = true;
@@ -130,6 +135,17 @@ impl Guest {
                 }
                 self.cpus[cpu].resched = false;
                 self.put_back(cpu, now);
+            }
+            let c = &self.cpus[cpu];
+            if self.kernel.eevdf.is_some()
+                && c.current.is_none()
+                && c.overhead > Ns::ZERO
+                && !c.queue.is_empty()
+            {
+                // An interrupt is at work on an idle CPU: whom it has woken waits.
+                self.cpus[cpu].idle = false;
+                self.arm(cpu, world);
+                return;
             }
             let Some(current) = self.cpus[cpu]
                 .current

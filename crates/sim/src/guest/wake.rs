@@ -43,6 +43,7 @@ impl Guest {
         self.loads[target] += 1;
         if self.cpus[target].on {
             self.look_at_current(target);
+            self.note_current(target);
         }
         let preempts = self.preempts(target, task);
         self.cpus[target].resched |= preempts;

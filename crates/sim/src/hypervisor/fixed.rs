@@ -19,6 +19,7 @@ use units::Time;
 
 use super::Host;
 use super::Hypervisor;
+use super::Idle;
 use super::Pick;
 use super::Why;
 use crate::ids::Vcpu;
@@ -33,6 +34,11 @@ pub struct FixedSettings {
     pub slice: Ns,
     /// How much longer the last pCPU's period is, in thousandths: 0..=500.
     pub sweep_permille: u32,
+    /// A vCPU has its pCPU for the whole of its slot and loses it at the end, whether it
+    /// has something to run or not. So the freezer stops a CPU: one that sleeps sees the
+    /// gap as any other, in its clock and in its steal page. False: one that sleeps gives
+    /// the rest of its slot away and does not notice when that would have ended.
+    pub keeps_idle: bool,
 }
 
 /// Fixed slices in turn.
@@ -158,6 +164,14 @@ impl Hypervisor for Fixed {
     }
 
     fn charge(&mut self, _: &mut Host<'_>, _: Vcpu, _: CpuId, _: Ns, _: Ns) {}
+
+    fn idle(&mut self, _: &mut Host<'_>, _: Vcpu, _: CpuId) -> Idle {
+        if self.settings.keeps_idle {
+            Idle::Retain(None)
+        } else {
+            Idle::Halt
+        }
+    }
 }
 
 #[cfg(test)]

@@ -63,6 +63,7 @@ pub fn by_name(name: &str, sharing: &Sharing) -> Option<Box<dyn Hypervisor>> {
             slots: sharing.vms_per_pcpu,
             slice: sharing.slice,
             sweep_permille: sharing.sweep_permille,
+            keeps_idle: false,
         })),
         "cfs" => Box::new(Cfs::new(CfsSettings::with_slice(sharing.slice))),
         _ => return published(name, sharing),

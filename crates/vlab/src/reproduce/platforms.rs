@@ -50,6 +50,8 @@ pub(crate) fn count(name: &str) -> anyhow::Result<u32> {
 /// What the daemon's own work costs on the papers' machines, with Linux 4.4 to 5.3.
 pub(crate) const DAEMON: DaemonCosts = DaemonCosts {
     bell: Ns::from_us(50),
+    resume: Ns::from_us(50),
+    first_look: Ns::ZERO,
     timer: Ns::from_us(30),
     react: Ns::from_us(50),
     think: Ns::from_us(20),

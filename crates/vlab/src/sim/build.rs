@@ -23,6 +23,9 @@ use sim::guest::Guest;
 use sim::guest::Migrater;
 use sim::guest::MigraterSettings;
 use sim::guest::NewTask;
+use sim::hypervisor::Fixed;
+use sim::hypervisor::FixedSettings;
+use sim::hypervisor::Hypervisor;
 use sim::hypervisor::Sharing;
 use sim::hypervisor::by_name;
 use sim::ids::DeviceId;
@@ -86,7 +89,7 @@ pub(super) fn simulation(scenario: &Scenario, step: &Step<'_>, seed: u64) -> any
     if !scenario.vms.is_empty() {
         return own_vms(scenario, step, host, seed);
     }
-    let Some(policy) = by_name(host, &sharing) else {
+    let Some(mut policy) = by_name(host, &sharing) else {
         return Err(Unusable(format!(
             "the host policy \"{host}\" does not exist; the simulator has {}",
             sim::hypervisor::NAMES.join(", ")
@@ -100,6 +103,9 @@ pub(super) fn simulation(scenario: &Scenario, step: &Step<'_>, seed: u64) -> any
                 "sim.others is \"phantom\" and the host policy is \"{host}\": slices of VMs that are not simulated pass by under \"fixed\" only; write sim.others = \"same\" or \"compute\""
             ))
             .into());
+        }
+        if host == "fixed" {
+            policy = freezer(&sharing);
         }
         1
     } else {
@@ -159,6 +165,16 @@ pub(super) fn simulation(scenario: &Scenario, step: &Step<'_>, seed: u64) -> any
     }
     sim.add_device(device(step.load, &spec, &platform), path);
     Ok(sim)
+}
+
+/// Slots for one VM beside phantoms, as the freezer makes them: by the clock.
+fn freezer(sharing: &Sharing) -> Box<dyn Hypervisor> {
+    Box::new(Fixed::new(FixedSettings {
+        slots: sharing.vms_per_pcpu,
+        slice: sharing.slice,
+        sweep_permille: sharing.sweep_permille,
+        keeps_idle: true,
+    }))
 }
 
 /// The same, where the scenario says which VMs there are.
@@ -305,8 +321,10 @@ fn add_load(
 
 fn device(load: Option<&Load>, spec: &SimSpec, platform: &Platform) -> Box<dyn Device> {
     match load.map(|load| &load.kind) {
-        // A timer on the submitting CPU is exact.
-        Some(LoadKind::Pulse { device, .. }) => Box::new(Delay::new(*device, 0)),
+        // A timer on the submitting CPU.
+        Some(LoadKind::Pulse { device, .. }) => {
+            Box::new(Delay::new(*device + platform.timer_late, 0))
+        }
         _ => Box::new(Ssd::new(SsdSettings {
             latency: spec.disk_latency.unwrap_or(platform.disk_latency),
             spread_permille: platform.disk_spread,

@@ -27,6 +27,8 @@ pub(crate) struct Platform {
     pub(crate) process: Ns,
     /// Its spread: sigma of the logarithm, in thousandths.
     pub(crate) process_spread: u32,
+    /// How late the timer of a request without a device is, up to the wake-up.
+    pub(crate) timer_late: Ns,
     /// Median device time of a disk request of one block.
     pub(crate) disk_latency: Ns,
     /// Its spread: sigma of the logarithm, in thousandths.
@@ -65,7 +67,11 @@ pub(crate) fn by_name(name: &str, cpus: u32) -> anyhow::Result<Platform> {
                 cache_after: Ns::from_ms(1),
                 vcpu_migration: Ns::ZERO,
                 ipi: Ns::ZERO,
-                resume: Ns::ZERO,
+                // Alone on its CPU, which halts while it waits and is itself a VM's, a
+                // request takes 50, 70 and 123 us longer than with compute beside it
+                // (1 / 5263, 4855 and 3833 against 1 / 7139, 7378 and 7273 with
+                // SCHED_FIFO: docs/results/co-runners.json, demo, parts-pulse).
+                resume: Ns::from_us(70),
             },
             smt: Smt::default(),
             kernel: KernelSettings {
@@ -82,6 +88,9 @@ pub(crate) fn by_name(name: &str, cpus: u32) -> anyhow::Result<Platform> {
             submit: Ns::from_us(6),
             process: Ns::from_us(6),
             process_spread: 800,
+            // Without sharing a thread waits 102.5, 104.0 and 106.9 us for a timer of
+            // 100 us (docs/results/demo.json).
+            timer_late: Ns::from_us(4),
             disk_latency: Ns::from_us(45),
             disk_spread: 300,
             disk_channels: 8,
@@ -100,6 +109,7 @@ pub(crate) fn by_name(name: &str, cpus: u32) -> anyhow::Result<Platform> {
                 submit: paper.submit,
                 process: paper.submit,
                 process_spread: paper.process_spread,
+                timer_late: Ns::ZERO,
                 disk_latency: paper.disk_latency,
                 disk_spread: paper.disk_spread,
                 disk_channels: paper.disk_channels,

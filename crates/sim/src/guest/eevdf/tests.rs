@@ -158,3 +158,33 @@ fn who_sleeps_ahead_stays_until_it_would_run() {
     let next = guest.first_eligible(0).map(|n| guest.cpus[0].queue[n]);
     assert_eq!(next, Some(A));
 }
+
+/// A, B and R have had 0, 2 and 1.5 ms: R is ahead of the average, 1.17 ms, and falls
+/// asleep in the queue. A, which runs, is charged for a gap of 11 ms. What wakes R then
+/// is handled before the tick, and the kernel does not count what A has run when it
+/// takes R back: R is where it was, and with the gap counted 3.3 ms behind. Had a tick
+/// come first, R would owe nothing and be owed nothing: at the average of A and B.
+#[test]
+fn who_sleeps_ahead_through_a_gap_is_behind_afterwards() {
+    for tick_first in [false, true] {
+        let mut guest = queue([0, 2000, 1500], &[R, A, B]);
+        guest.leave_queue(0, R, TaskState::BlockedIo);
+        assert_eq!(guest.cpus[0].delayed, [R]);
+        guest.cpus[0].queue.retain(|task| *task != A);
+        guest.cpus[0].current = Some(A);
+        guest.protect(0, A);
+        guest.charge(0, A, Ns::from_ms(11));
+        if tick_first {
+            guest.note_current(0);
+        }
+        guest.place_by_lag(0, R);
+        let r = &guest.tasks[R.index()];
+        let expected = if tick_first { 6500 } else { 1500 };
+        assert_eq!(
+            (r.vruntime, r.deadline),
+            (at(expected), at(expected + 1400))
+        );
+        assert_eq!(guest.tasks[A.index()].vruntime, at(11_000));
+        assert!(guest.cpus[0].delayed.is_empty());
+    }
+}

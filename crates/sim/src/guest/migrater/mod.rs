@@ -9,6 +9,7 @@
 //! Idealised: a vCPU's gap is known exactly where the steal page is the source,
 //! and all monitors see the same history at the same time.
 
+mod bell;
 mod detector;
 mod moves;
 mod settings;
@@ -112,6 +113,8 @@ pub(crate) struct Monitor {
     alarm_at: Option<Time>,
     bell_epoch: u32,
     bell_at: Option<Time>,
+    /// The CPU time of the look to come has been charged.
+    paid: bool,
     orders: Vec<Order>,
     left_in_slice: u32,
     beat: Time,
@@ -166,6 +169,7 @@ impl Migrater {
                     alarm_at: None,
                     bell_epoch: 0,
                     bell_at: None,
+                    paid: false,
                     orders: Vec::new(),
                     left_in_slice: 0,
                     beat: Time::ZERO,

@@ -70,7 +70,7 @@ impl Guest {
             monitor.timeline.gap(out, now);
             if monitor.timeline.gaps() != before {
                 self.slice_over(cpu, out, now);
-                self.ring(cpu, world);
+                self.look_first(cpu, world);
             }
         }
     }
@@ -111,30 +111,10 @@ impl Guest {
         }
         migrater.counts.wakeups += 1;
         migrater.counts.cpu += costs.think;
-        self.add_foreign(cpu, costs.think);
+        if !std::mem::take(&mut migrater.monitors[cpu].paid) {
+            self.add_foreign(cpu, costs.think);
+        }
         self.think(cpu, world);
-    }
-
-    /// Wakes the monitor of a vCPU.
-    pub(super) fn ring(&mut self, cpu: usize, world: &mut World<'_>) {
-        let vm = self.vm;
-        let now = world.agenda.now();
-        let Some(migrater) = &mut self.migrater else {
-            return;
-        };
-        if migrater.settings.source != Source::StealPage {
-            return;
-        }
-        let at = now + migrater.settings.costs.bell;
-        let monitor = &mut migrater.monitors[cpu];
-        if monitor.bell_at.is_some_and(|due| due <= at && due >= now) {
-            return;
-        }
-        monitor.bell_at = Some(at);
-        monitor.bell_epoch += 1;
-        let epoch = code(KIND_BELL, monitor.bell_epoch);
-        let vcpu = VcpuId(cpu as u32);
-        world.agenda.at(at, Event::Daemon { vm, vcpu, epoch });
     }
 
     /// A slice has ended: who was concerned, and do the levers still fit?

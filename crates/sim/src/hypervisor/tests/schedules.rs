@@ -317,6 +317,26 @@ fn short_sleeps_do_not_add_to_a_debt_under_eevdf() {
     assert!(ran[0].abs_diff(1000) <= 30, "{ran:?}");
 }
 
+/// The freezer stops a CPU for the others' slices whether it is idle or not: a vCPU that
+/// sleeps nearly all the time is away for half of it. Where sleeping gives the slot
+/// away it waits only when it wakes in somebody else's.
+#[test]
+fn slices_by_the_clock_end_for_who_sleeps_as_well() {
+    let vms = [vm(&[&[Naps(Ns::from_us(100), Ns::from_ms(97))]])];
+    let ready = |keeps_idle| {
+        let policy = Fixed::new(FixedSettings {
+            slots: 2,
+            slice: Ns::from_ms(11),
+            sweep_permille: 0,
+            keeps_idle,
+        });
+        let outcome = one_pcpu(Box::new(policy), &vms, 2200);
+        ms(&[outcome.sim.machine().vcpus[0].ready])[0]
+    };
+    assert!((1080..=1100).contains(&ready(true)), "{}", ready(true));
+    assert!(ready(false) < 120, "{}", ready(false));
+}
+
 /// M1, M15: on one core a reader that retains its context leaves the other
 /// hyperthread at full speed and does not cost a switch.
 #[test]
