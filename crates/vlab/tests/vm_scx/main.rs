@@ -53,6 +53,8 @@ struct Machine<'a> {
     programs: &'a [&'a Path],
     /// A unit of ours, under systemd.
     unit: Option<&'a Path>,
+    /// pCPUs, if not two.
+    cpus: Option<u32>,
     /// How long the script may take, if not [`DEADLINE`].
     deadline: Option<Duration>,
 }
@@ -88,6 +90,7 @@ fn boot_with(script: &str, machine: Machine<'_>) -> Output {
     let options = Options {
         append: machine.unit.map_or("", |_| systemd::APPEND).to_owned(),
         keep_logs: Some(store.root().join("logs")),
+        vcpus: machine.cpus.unwrap_or(2),
         ..Options::new(Qemu::debian(&store).unwrap())
     };
     let deadline = machine.deadline.unwrap_or(DEADLINE);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-# Run in a VM by suspend.rs: a host that is suspended to memory while vCPUs compete.
+# For suspend.rs: how a host is suspended to memory and wakes.
 
 listed() {
 	[ "$(scx_vcpu list --json 2>/dev/null | grep -o '"tid"' | wc -l)" = "$1" ]
@@ -52,43 +52,7 @@ suspended() {
 	clocks "$1-after"
 }
 
-# Says that it was suspended.
-export RUST_LOG=scx_vcpu=info
-vm --cpus 0-1 --for 951s
-vm --cpus 0-1 --for 952s
-until_ok there 4
-
-# All pCPUs but the first go and come back, and the kernel ends the scheduler.
-start credit2
-change 951s --weight 512
-suspended both 12
-# Now and then the emulator loses a CPU over this, see vm_events.rs: the machine is given
-# up and booted again.
-if [ "$(online)" != 0-1 ]; then
-	echo "suspend lost a CPU: $(online)"
-	echo c >/proc/sysrq-trigger
-fi
-again() {
-	state_is enabled && listed 4 && kill -0 "$scx"
+warnings() {
+	echo "warnings $(dmesg | grep -c -e 'WARNING:' -e 'stall')"
+	dmesg | grep -A 20 -e 'WARNING:' -e 'stall'
 }
-until_ok again || echo "both-lost $(cat /tmp/errors)"
-measure both 5
-echo "both-list $(scx_vcpu list --json)"
-change 951s --weight 256
-measure both-even 3
-echo "both-loads-after $(loads)"
-finish both
-
-# With one pCPU no CPU goes: the scheduler stays.
-echo 0 >/sys/devices/system/cpu/cpu1/online
-start credit1
-change 951s --weight 512
-until_ok listed 4
-echo "one-list-before $(scx_vcpu list --json)"
-suspended one 12
-echo "one-list-after $(scx_vcpu list --json)"
-echo "one-loads-after $(loads)"
-measure one 6
-finish one
-echo "warnings $(dmesg | grep -c -e 'WARNING:' -e 'stall')"
-dmesg | grep -A 20 -e 'WARNING:' -e 'stall'
