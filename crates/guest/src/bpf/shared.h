@@ -102,6 +102,7 @@ struct task_slot {
 	u64 latency_ns; /* 90th percentile of issue to wake-up, tracked */
 	u64 on_cpu_ns;  /* sums since the slot was taken ... */
 	u64 blocked_io_ns;
+	u64 asleep_ns;   /* ... asleep, but not on I/O, */
 	u64 queued_ns;   /* ... queued while its vCPU ran, */
 	u64 inactive_ns; /* ... ready or completion pending on a descheduled one */
 	u64 nr_wakes;    /* wake-ups from I/O */

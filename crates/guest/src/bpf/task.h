@@ -161,7 +161,8 @@ static __always_inline void enter_class(struct task_io *t, struct task_struct *p
 	s->by_kthread = t->by_kthread;
 	s->woken_here = t->woken_here;
 	s->latency_ns = 0;
-	s->on_cpu_ns = s->blocked_io_ns = s->queued_ns = s->inactive_ns = 0;
+	s->on_cpu_ns = s->blocked_io_ns = s->asleep_ns = 0;
+	s->queued_ns = s->inactive_ns = 0;
 	s->nr_wakes = s->nr_switches = s->nr_requests = 0;
 	s->taken_ns = now;
 	path_reset(&s->path);
@@ -286,6 +287,10 @@ static __always_inline void settle(struct task_io *t, struct task_slot *s, struc
 		t->blocked_ns += len;
 		if (s)
 			s->blocked_io_ns += len;
+		break;
+	case ACT_BLOCKED:
+		if (s)
+			s->asleep_ns += len;
 		break;
 	case ACT_QUEUED:
 	case ACT_WAKING:

@@ -207,7 +207,7 @@ impl Views {
                     Activity::BlockedIo | Activity::Blocked => Doing::Blocked(slot.since),
                 },
                 load: slot.load,
-                cpu_share: need(slot.on_cpu, slot.blocked_io, settings.window),
+                cpu_share: need(slot.on_cpu, slot.blocked_io, slot.asleep, settings.window),
                 priority: seated.priority,
                 allowed: seated.allowed,
                 io_latency: slot.latency,

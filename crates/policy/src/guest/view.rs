@@ -124,16 +124,17 @@ pub struct TaskView {
 }
 
 /// The share of a CPU that a task would use if it never had to queue for one, from the
-/// time for which it ran and waited for I/O. Time in the queue is left out: half a CPU,
-/// because compute takes the other half, is no small demand. Zero until `enough` has been
-/// seen: the first requests of a phase say little, and a task that is sent away from
-/// where its completions arrive does not find back by itself.
+/// time for which it ran, waited for I/O, and slept for another reason: in its pauses it
+/// needs none. Time in the queue is left out: half a CPU, because compute takes the other
+/// half, is no small demand. Zero until it has run and waited for `enough`: the first
+/// requests of a phase say little, and a task that is sent away from where its
+/// completions arrive does not find back by itself.
 #[must_use]
-pub fn need(ran: Ns, waited: Ns, enough: Ns) -> Permille {
+pub fn need(ran: Ns, waited: Ns, slept: Ns, enough: Ns) -> Permille {
     if ran + waited < enough {
         return Permille::ZERO;
     }
-    Permille::of(ran, ran + waited)
+    Permille::of(ran, ran + waited + slept)
 }
 
 /// Why a task moves.
@@ -212,4 +213,21 @@ pub struct Plan {
     pub moves: Vec<Move>,
     /// Tasks that stay although their vCPU is gone or about to go, and why.
     pub skipped: Vec<(TaskKey, Skip)>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_task_needs_is_what_it_runs_outside_the_queue() {
+        let ms = Ns::from_ms;
+        let enough = ms(5);
+        assert_eq!(need(ms(4), ms(6), Ns::ZERO, enough), Permille::new(400));
+        // A burst of 10 ms and a pause of 30: a quarter of the time.
+        assert_eq!(need(ms(4), ms(6), ms(30), enough), Permille::new(100));
+        // Pauses alone say nothing about what it does when it is awake.
+        assert_eq!(need(ms(2), ms(2), ms(300), enough), Permille::ZERO);
+        assert_eq!(need(ms(3), ms(2), Ns::ZERO, enough), Permille::new(600));
+    }
 }
