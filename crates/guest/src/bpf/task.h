@@ -82,7 +82,7 @@ struct device_slot devices[MAX_DEVICES];
 const volatile u64 window_ns; /* T_det of V15 */
 const volatile u64 min_accounted_ns;
 const volatile u64 idle_ns;
-const volatile u64 stay_ns;
+const volatile u64 stay_ns; /* 0: moved in its sleep */
 const volatile u32 enter_permille;
 const volatile u32 leave_permille;
 const volatile u32 leave_windows;

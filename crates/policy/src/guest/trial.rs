@@ -65,8 +65,9 @@ pub struct Settings {
     /// Pairs of legs in a row that change the belief. 3.
     pub pairs: u32,
     /// A rest, also the one before the first trial, is never shorter than so many legs.
-    /// 8: with 8 VMs a leg is half a second, and a first trial after 1 s cost a tenth
-    /// of what a program did in its first 3 s.
+    /// 8: with 8 VMs a leg is half a second, and a first trial after 1 s cost an eighth
+    /// of what a program did from 0.7 to 2.7 s (docs/decisions/0010). No longer than
+    /// `rest_max`.
     pub rest_legs: u32,
     /// The rest after the first trial. 4 s.
     pub rest: Ns,
