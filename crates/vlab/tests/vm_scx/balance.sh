@@ -31,11 +31,19 @@ done
 # A vCPU that wakes another one of its VM again and again.
 start credit2
 vm --cpus 0-1 --ipi --work 100000 --for 303s
+pair=$!
 until_ok there 6
 listed() {
 	[ "$(scx_vcpu list --json | grep -o '"vcpu":' | wc -l)" = 6 ]
 }
 until_ok listed
 measure ipi
-scx_vcpu list | tail -n 1
+# Two maps have these counts, read one after the other: nothing may happen in between.
+kill -STOP "$pair"
+stopped() {
+	! grep -q '^State:.*[RDS] (' /proc/"$pair"/task/*/status
+}
+until_ok stopped
+echo "still $(scx_vcpu list --json)"
+kill -CONT "$pair"
 finish balance
