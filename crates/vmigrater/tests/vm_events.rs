@@ -14,6 +14,7 @@
 mod vm;
 
 use vlab::vm::Output;
+use vlab::vm::SPEAK_AGAIN;
 
 const EVENTS: &str = r#"
 # A move was made since the number in /tmp/moves.
@@ -63,26 +64,6 @@ threads() {
 
 at_home() {
 	[ "$(threads | tr '\n' ' ')" = "1 1 " ]
-}
-
-# After a suspension of 7.3 its driver takes the host's side of the port that this script
-# writes to for closed (`host_connected` in debugfs), and whoever writes waits for ever.
-# Bound anew, it asks the host, as at boot; what was open stays dead.
-speak_again() {
-	driver=/sys/bus/virtio/drivers/virtio_console
-	device=$(basename "$driver"/virtio*)
-	echo "$device" >"$driver/unbind"
-	echo "$device" >"$driver/bind"
-	until_ok 0 find_port
-	exec >"$port" 2>&1
-}
-
-find_port() {
-	for dir in /sys/class/virtio-ports/*; do
-		port=/dev/$(basename "$dir")
-		[ "$(cat "$dir/name")" = vlab.out ] && [ -c "$port" ] && return
-	done
-	return 1
 }
 
 online() {
@@ -188,7 +169,8 @@ fn events(series: &'static str) -> &'static Output {
         sharing: Some(vm::SHARING),
         ..vm::Machine::default()
     };
-    BOOTS[vm::place(series)].output(series, EVENTS, machine)
+    let script = format!("{SPEAK_AGAIN}{EVENTS}");
+    BOOTS[vm::place(series)].output(series, &script, machine)
 }
 
 /// After `event` the daemon answers, moves tasks again, and they go on.

@@ -67,3 +67,7 @@ pub use store::Store;
 pub use userland::Qemu;
 
 pub(crate) use kernels::unpack;
+
+/// Shell functions for a script that suspends its machine: after `speak_again` what the script
+/// says is heard again.
+pub const SPEAK_AGAIN: &str = include_str!("speak_again.sh");

@@ -4,6 +4,7 @@
 use scx_vcpu::table::Vcpu;
 use units::Ns;
 use vlab::vm::Output;
+use vlab::vm::SPEAK_AGAIN;
 
 use super::Machine;
 use super::boot;
@@ -48,7 +49,7 @@ fn woke(output: &Output, key: &str, count: usize) {
 
 /// A script with what it needs to suspend the machine.
 fn script(of: &str) -> String {
-    format!("{}{of}", include_str!("suspend_common.sh"))
+    format!("{SPEAK_AGAIN}{}{of}", include_str!("suspend_common.sh"))
 }
 
 #[test]
