@@ -27,7 +27,8 @@ build: ## release build of vmigrater, vlab and scx_vcpu
 demo: ## with and without vmigrater on this machine, 2, 4 and 8 VMs per CPU (as root)
 	@scripts/setup demo
 	cargo build --release --locked -p vmigrater -p vlab
-	$(target)/release/vlab run $(SCENARIO) --backend freezer
+	$(target)/release/vlab run $(SCENARIO) --backend freezer --json $(target)/demo.json
+	$(target)/release/vlab report $(target)/demo.json --html $(target)/demo.html
 
 demo-vm: ## the same on two real VMs, where /dev/kvm cannot boot them inside an emulated host (as root)
 	@scripts/setup vm

@@ -381,7 +381,7 @@ fn show(vcpus: &[table::Vcpu], json: bool) -> anyhow::Result<()> {
 
 /// So many things stand in the way; each has been said.
 #[derive(Debug, thiserror::Error)]
-#[error("this machine cannot run it as it is ({0} of these lines say no)")]
+#[error("this machine cannot run it as it is ({0} of the lines above: no)")]
 struct NotHere(usize);
 
 /// Says all that stands in the way.

@@ -4,7 +4,7 @@
 
 /// The file and the line, if it is known.
 pub(super) fn at(name: &str, line: Option<usize>) -> String {
-    line.map_or_else(|| name.to_owned(), |line| format!("{name}, line {line}"))
+    line.map_or_else(|| name.to_owned(), |line| format!("{name}:{line}"))
 }
 
 /// Line of a byte of the text, from 1.
@@ -114,6 +114,6 @@ mod tests {
         let key = TEXT.find("slice").unwrap();
         assert_eq!(one_line(TEXT, Some(key), "unknown field"), "unknown field");
         assert_eq!(one_line("", None, "x"), "x");
-        assert_eq!(at("f", Some(3)), "f, line 3");
+        assert_eq!(at("f", Some(3)), "f:3");
     }
 }

@@ -17,32 +17,29 @@ fn bad_values_are_told_with_file_field_and_what_would_be_right() {
     for (text, parts) in [
         (
             "[credit1]\nslice = \"1us\"\n",
-            ["p.toml, line 2: credit1.slice", "1 ms to 3 s"],
+            ["p.toml:2: credit1.slice", "1 ms to 3 s"],
         ),
         (
             "[[vm]]\nmatch = \"a\"\nweight = 0\n",
-            ["p.toml, line 3: vm.weight = 0", "1 to 65535"],
+            ["p.toml:3: vm.weight = 0", "1 to 65535"],
         ),
         (
             "[[vm]]\nmatch = \"a\"\n[[vm]]\nmatch = \"b\"\nlatency = \"1us\"\n",
-            ["line 5: vm.latency = 1 us", "100 us to 3 s"],
+            ["p.toml:5: vm.latency = 1 us", "100 us to 3 s"],
         ),
         (
             "[[vm]]\nmatch = \"a\"\ncpus = \"x\"\n",
-            ["line 3: vm.cpus: ", "x"],
+            ["p.toml:3: vm.cpus: ", "x"],
         ),
-        ("[credit3]\n", ["p.toml, line 1: ", "credit3"]),
+        ("[credit3]\n", ["p.toml:1: ", "credit3"]),
         (
             "[[vm]]\nmatch = \"a\"\nweight = \"many\"\n",
-            [
-                "p.toml, line 3: vm.weight: ",
-                "\"many\", expected a whole number",
-            ],
+            ["p.toml:3: vm.weight: ", "\"many\", expected a whole number"],
         ),
         (
             "[credit2]\nslice = \"soon\"\n",
             [
-                "line 2: credit2.slice: ",
+                "p.toml:2: credit2.slice: ",
                 "\"soon\" is no time (expected number at 0); write \"10ms\"",
             ],
         ),
