@@ -10,6 +10,7 @@
 //! * [`kvm`]: the same scenario on real VMs.
 //! * [`vm`]: virtual machines with stock kernels, for tests.
 
+mod child;
 pub mod freeze;
 pub mod kvm;
 pub mod load;

@@ -24,6 +24,7 @@ use super::protocol::FromHost;
 use super::protocol::ToHost;
 use super::protocol::receive;
 use super::protocol::send;
+use crate::child::ends_with_parent;
 use crate::load::now;
 use crate::run::Interrupted;
 use crate::run::interrupt::Interrupt;
@@ -288,15 +289,7 @@ fn start(qemu: &[String], arguments: &[String], dir: &Path) -> anyhow::Result<Gr
 
 fn spawn(mut command: Command) -> anyhow::Result<Group> {
     command.process_group(0);
-    // SAFETY: between fork and exec only one system call is made, which
-    // allocates nothing and takes no lock.
-    unsafe {
-        command.pre_exec(|| {
-            Ok(rustix::process::set_parent_process_death_signal(Some(
-                Signal::KILL,
-            ))?)
-        });
-    }
+    ends_with_parent(&mut command, Signal::KILL);
     let child = command
         .spawn()
         .with_context(|| format!("cannot start {}", command.get_program().to_string_lossy()))?;

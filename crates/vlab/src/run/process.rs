@@ -28,6 +28,7 @@ use units::Time;
 
 use super::interrupt::Interrupt;
 use super::interrupt::Waited;
+use crate::child::ends_with_parent;
 use crate::load::now;
 
 /// How long a child may take to end after it was asked to. In a guest of an emulated host
@@ -90,12 +91,7 @@ impl Process {
             Talk::Protocol => command.stdin(Stdio::piped()).stdout(Stdio::piped()),
             Talk::Nobody => command.stdin(Stdio::null()).stdout(errors.try_clone()?),
         };
-        // SAFETY: between fork and exec only one system call is made, which
-        // allocates nothing and takes no lock.
-        unsafe {
-            command
-                .pre_exec(move || Ok(rustix::process::set_parent_process_death_signal(Some(end))?));
-        }
+        ends_with_parent(&mut command, end);
         let child = command
             .spawn()
             .with_context(|| format!("cannot start {}", program.to_string_lossy()))?;

@@ -32,7 +32,6 @@ use rustix::process::PidfdFlags;
 use rustix::process::Signal;
 use rustix::process::kill_process_group;
 use rustix::process::pidfd_open;
-use rustix::process::set_parent_process_death_signal;
 use thiserror::Error;
 
 use super::Image;
@@ -45,6 +44,7 @@ use super::sharing::Sharer;
 use super::sharing::Sharing;
 use super::words::last_words;
 use super::words::parse_ctl;
+use crate::child::ends_with_parent;
 use crate::scratch::Scratch;
 
 /// How long a guest may print after it got an NMI.
@@ -213,11 +213,7 @@ impl Guest {
             .stdout(Stdio::null())
             .stderr(stderr)
             .process_group(0);
-        // SAFETY: runs between fork and exec and makes one prctl system call,
-        // which is async-signal-safe; it touches no memory of the parent.
-        unsafe {
-            command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?));
-        }
+        ends_with_parent(&mut command, Signal::KILL);
         let child = command
             .spawn()
             .map_err(|err| command::start_error(program, "libc6", err))?;

@@ -16,10 +16,10 @@ use rustix::process::PidfdFlags;
 use rustix::process::Signal;
 use rustix::process::kill_process_group;
 use rustix::process::pidfd_open;
-use rustix::process::set_parent_process_death_signal;
 use thiserror::Error;
 use units::Time;
 
+use crate::child::ends_with_parent;
 use crate::run::Interrupted;
 use crate::run::interrupt::Interrupt;
 
@@ -95,11 +95,7 @@ pub(crate) fn output_or_interrupt(
         .stdout(out.try_clone().map_err(failed)?)
         .stderr(err.try_clone().map_err(failed)?)
         .process_group(0);
-    // SAFETY: between fork and exec only one system call is made, which
-    // allocates nothing and takes no lock.
-    unsafe {
-        command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::TERM))?));
-    }
+    ends_with_parent(command, Signal::TERM);
     let mut child = command.spawn().map_err(failed)?;
     let group = Pid::from_child(&child);
     let ended = pidfd_open(group, PidfdFlags::empty());

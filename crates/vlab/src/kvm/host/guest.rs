@@ -5,7 +5,6 @@ use std::fs;
 use std::fs::File;
 use std::io::BufReader;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::path::PathBuf;
 use std::process::Child;
@@ -29,6 +28,7 @@ use super::super::protocol::ToGuest;
 use super::super::protocol::receive;
 use super::super::protocol::send;
 use super::PATIENCE;
+use crate::child::ends_with_parent;
 use crate::run::environment::Inside;
 
 /// How long QEMU may take to answer on its own socket.
@@ -72,15 +72,7 @@ impl Guest {
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log);
-        // SAFETY: between fork and exec only one system call is made, which
-        // allocates nothing and takes no lock.
-        unsafe {
-            command.pre_exec(|| {
-                Ok(rustix::process::set_parent_process_death_signal(Some(
-                    Signal::KILL,
-                ))?)
-            });
-        }
+        ends_with_parent(&mut command, Signal::KILL);
         let child = command
             .spawn()
             .with_context(|| format!("cannot start {program}"))?;

@@ -6,7 +6,6 @@ use std::fs;
 use std::fs::File;
 use std::io::BufRead;
 use std::io::BufReader;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::path::PathBuf;
 use std::process::Child;
@@ -23,6 +22,7 @@ use units::Ns;
 use units::Time;
 
 use super::super::protocol::Setup;
+use crate::child::ends_with_parent;
 
 /// How long the trace may be behind.
 const TRACE_PATIENCE: Duration = Duration::from_secs(10);
@@ -62,15 +62,7 @@ impl Scheduler {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(File::create(&errors)?);
-        // SAFETY: between fork and exec only one system call is made, which
-        // allocates nothing and takes no lock.
-        unsafe {
-            command.pre_exec(|| {
-                Ok(rustix::process::set_parent_process_death_signal(Some(
-                    Signal::TERM,
-                ))?)
-            });
-        }
+        ends_with_parent(&mut command, Signal::TERM);
         let mut child = command
             .spawn()
             .with_context(|| format!("cannot start {}", setup.scx_vcpu))?;
