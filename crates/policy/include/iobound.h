@@ -151,4 +151,23 @@ static inline unsigned int iob_phase_over(unsigned long long asleep_ns, unsigned
 	return idle_ns && asleep_ns >= idle_ns;
 }
 
+/*
+ * Is a sleep that is not on I/O so long that it is no part of what a thread does with a
+ * request? Such a thread stays where it is if its waker runs there (iob_woken_here).
+ * stay_ns 0: never.
+ */
+static inline unsigned int iob_long_sleep(unsigned long long asleep_ns, unsigned long long stay_ns)
+{
+	return stay_ns && asleep_ns >= stay_ns;
+}
+
+/*
+ * Of a thousand long sleeps of a thread, those that were ended from the vCPU on which it
+ * slept, after one more: a running mean of four, since there are few of them.
+ */
+static inline unsigned int iob_woken_here(unsigned int mean, unsigned int here)
+{
+	return here ? mean + (1000 - mean) / 4 : mean - mean / 4;
+}
+
 #endif /* POLICY_IOBOUND_H */

@@ -229,7 +229,7 @@ int BPF_PROG(on_waking, struct task_struct *task)
 	}
 	ended_by(t, s, task->pid, (struct task_struct *)bpf_get_current_task_btf(), since);
 	if (t->activity == ACT_BLOCKED) {
-		if (stay_ns && now > since && now - since >= stay_ns)
+		if (iob_long_sleep(now > since ? now - since : 0, stay_ns))
 			dozed(t, s, cpu);
 		phase_check(t, task, cpu, now);
 	}

@@ -359,15 +359,10 @@ static __always_inline void ended_by(struct task_io *t, struct task_slot *s, u32
  * A sleep that was not on I/O and longer than stay_ns is over: did its waker run where
  * the thread had fallen asleep, as its own timer does? Then that is where it has to sleep,
  * for when it is woken that vCPU runs, and no other is sure to.
- *
- * A running mean of four sleeps: of such long ones there are few.
  */
 static __always_inline void dozed(struct task_io *t, struct task_slot *s, u32 waker_cpu)
 {
-	if (waker_cpu == t->cpu)
-		t->woken_here += (1000 - t->woken_here) / 4;
-	else
-		t->woken_here -= t->woken_here / 4;
+	t->woken_here = iob_woken_here(t->woken_here, waker_cpu == t->cpu);
 	if (s)
 		s->woken_here = t->woken_here;
 	t->dozed = 1;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! From the shared memory to the views on which `policy::guest` decides.
 
+use policy::guest::iobound::WokenHere;
 use policy::guest::slice::Distribution;
 use policy::guest::slice::LastValue;
 use policy::guest::slice::SliceEstimator;
@@ -12,7 +13,6 @@ use policy::guest::view::VcpuState;
 use policy::guest::view::VcpuView;
 use policy::guest::view::need;
 use units::CpuSet;
-use units::Ns;
 use units::Permille;
 use units::Time;
 use units::VcpuId;
@@ -186,8 +186,8 @@ impl Views {
                     self.dozing.push(i);
                     continue;
                 }
-                let long = settings.stay > Ns::ZERO && asleep >= settings.stay;
-                if long && sleeps_at_its_waker(&slot) {
+                let woken = WokenHere(u32::from(slot.woken_here.get()));
+                if settings.stays(asleep, woken) && slot.by_kthread < KTHREAD_ENDS {
                     continue;
                 }
             }
@@ -232,18 +232,6 @@ impl Views {
 /// data, the journal's block and the flush complete by themselves) or, where it waits for
 /// the journal's thread, above; a reader at 0.
 const KTHREAD_ENDS: Permille = Permille::new(250);
-
-/// Of a thousand long sleeps of a task, those that were ended from the vCPU on which it
-/// slept, from which on it is left there while it sleeps. Half: of two vCPUs a waker that
-/// may be anywhere is on this one as often.
-const WOKEN_HERE: Permille = Permille::new(500);
-
-/// Is its waker, a timer of its own for instance, where the task fell asleep? When it is
-/// woken that vCPU runs. Moved meanwhile, it would be woken towards one that may be away,
-/// and stand in that one's list of wake-ups, from which nobody can take it.
-fn sleeps_at_its_waker(slot: &TaskSlot) -> bool {
-    slot.woken_here >= WOKEN_HERE && slot.by_kthread < KTHREAD_ENDS
-}
 
 /// Where the completions of this task's requests arrive.
 pub(super) fn completion(core: &Core, slot: &TaskSlot) -> Completion {

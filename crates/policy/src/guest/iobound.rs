@@ -44,6 +44,8 @@ mod ffi {
             leave_windows: u32,
         ) -> u32;
         pub(super) safe fn policy_iob_phase_over(asleep_ns: u64, idle_ns: u64) -> u32;
+        pub(super) safe fn policy_iob_long_sleep(asleep_ns: u64, stay_ns: u64) -> u32;
+        pub(super) safe fn policy_iob_woken_here(mean: u32, here: u32) -> u32;
     }
 }
 
@@ -160,6 +162,19 @@ impl Settings {
     pub fn phase_over(&self, asleep: Ns) -> bool {
         ffi::policy_iob_phase_over(asleep.as_ns(), self.idle.as_ns()) != 0
     }
+
+    /// Is a sleep that is not on I/O a long one, whose end says where the waker is?
+    #[must_use]
+    pub fn is_long_sleep(&self, asleep: Ns) -> bool {
+        ffi::policy_iob_long_sleep(asleep.as_ns(), self.stay.as_ns()) != 0
+    }
+
+    /// Is a task left where it is, after so long a sleep that is not on I/O? Half of its
+    /// wakers decide: of two vCPUs one that may be anywhere is on this one as often.
+    #[must_use]
+    pub fn stays(&self, asleep: Ns, woken: WokenHere) -> bool {
+        self.is_long_sleep(asleep) && woken.0 >= 500
+    }
 }
 
 /// A thread's class between two windows, packed as the BPF program stores it.
@@ -177,6 +192,27 @@ impl Class {
     #[must_use]
     pub const fn low_windows(self) -> u32 {
         self.0 >> 1
+    }
+}
+
+/// Of a thousand long sleeps of a task, those that were ended from the vCPU on which it
+/// slept, as its own timers end them: when it is woken that vCPU runs. Moved meanwhile, it
+/// would be woken towards one that may be away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WokenHere(pub u32);
+
+impl Default for WokenHere {
+    /// Nothing has been seen yet: taken for all.
+    fn default() -> Self {
+        Self(1000)
+    }
+}
+
+impl WokenHere {
+    /// After one more long sleep; was it ended from there?
+    #[must_use]
+    pub fn after(self, here: bool) -> Self {
+        Self(ffi::policy_iob_woken_here(self.0, u32::from(here)))
     }
 }
 

@@ -256,6 +256,7 @@ impl Guest {
             }
             self.set_state(task, now, TaskState::Current);
             self.detect(cpu, task, world);
+            self.detect_arrival(cpu, task, world);
             let t = &mut self.tasks[task.index()];
             t.slice_ran = Ns::ZERO;
             t.in_transit = false;
@@ -308,6 +309,9 @@ impl Guest {
             self.leave_queue(cpu, task, state);
         }
         self.set_state(task, now, state);
+        if state == TaskState::Blocked {
+            self.detect_sleep(task, now);
+        }
         self.cpus[cpu].current = None;
         self.loads[cpu] -= 1;
     }

@@ -20,6 +20,7 @@ impl Guest {
         let now = world.agenda.now();
         let old = self.tasks[task.index()].vcpu.index();
         let target = self.choose(task, cpu);
+        self.detect_wake(cpu, task, now);
         self.set_state(task, now, TaskState::Queued);
         self.tasks[task.index()].awaits = Awaits::Nothing;
         if target != old {

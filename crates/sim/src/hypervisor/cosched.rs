@@ -64,7 +64,8 @@ struct Gangs {
     held: Vec<Option<(VmId, Time)>>,
     /// When each pCPU last waited for the others of the same instant.
     looked: Vec<Option<Time>>,
-    /// CPU time of each VM by weight.
+    /// CPU time of each VM by weight; of strict gangs that of the pCPUs that they were
+    /// given, whether they used it or not: nobody else could.
     used: Vec<Ns>,
     /// Since when each VM has been waiting.
     waiting: Vec<Time>,
@@ -104,7 +105,12 @@ impl Cosched {
     }
 
     fn is_urgent(&self, host: &Host<'_>, vcpu: Vcpu) -> bool {
-        self.demand[vcpu.index()].is_urgent(host.now())
+        let Mode::Demand(settings) = &self.settings.mode else {
+            return false;
+        };
+        let demand = &self.demand[vcpu.index()];
+        let ahead = || self.fair.ahead(host, vcpu);
+        demand.is_urgent(host.now()) && demand.comes_first(host.now(), ahead(), settings)
     }
 
     /// Lets a pCPU choose anew if `vcpu`, queued there, comes before who runs.
@@ -114,10 +120,10 @@ impl Cosched {
             host.kick(home);
             return;
         };
-        let urgent = self.demand[vcpu.index()].preempts(&self.demand[running.index()], host.now());
+        let held = self.is_urgent(host, running);
+        let urgent = !held && self.is_urgent(host, vcpu);
         let granularity = self.settings.wakeup_granularity;
         let behind = self.fair.preempts(host, vcpu, granularity);
-        let held = self.is_urgent(host, running) && !urgent;
         if urgent || (behind && !held) {
             host.kick_remote(home);
         }
@@ -157,6 +163,20 @@ impl Cosched {
         };
         self.fair.take(host, vcpu, pcpu);
         Some(Pick { vcpu, slice })
+    }
+
+    /// A pCPU is a strict gang's for a slice; what is left of an earlier one's is not.
+    fn give(&mut self, host: &Host<'_>, pcpu: CpuId, vm: VmId, until: Time) {
+        let left = |vm: VmId, end: Time| {
+            let weight = host.vm_weight(&host.machine().vms[vm.index()]);
+            end.since(host.now()).scaled(1024, weight)
+        };
+        let gangs = &mut self.gangs;
+        if let Some((before, end)) = gangs.held[pcpu.index()].replace((vm, until)) {
+            let used = &mut gangs.used[before.index()];
+            *used = *used - left(before, end);
+        }
+        gangs.used[vm.index()] += left(vm, until);
     }
 
     /// Who comes back to the gang that this pCPU was given to, and until when.
@@ -232,7 +252,7 @@ impl Cosched {
         if settings.members == gang::Members::All {
             let needs = gangs[start.gang].needs(settings);
             for place in free.iter().take(needs) {
-                self.gangs.held[place.index()] = Some((VmId(start.gang as u32), until));
+                self.give(host, *place, VmId(start.gang as u32), until);
             }
         }
         let mut free = free;
@@ -338,6 +358,11 @@ impl Hypervisor for Cosched {
 
     fn charge(&mut self, host: &mut Host<'_>, vcpu: Vcpu, pcpu: CpuId, ran: Ns, _: Ns) {
         self.fair.charge(vcpu, pcpu, ran);
+        if let Mode::Gang(settings) = &self.settings.mode
+            && settings.members == gang::Members::All
+        {
+            return;
+        }
         // A VM's share is that of its vCPUs together, as in the queues of the others.
         let weight = host.vm_weight(host.vm_of(vcpu));
         self.gangs.used[host.vcpu(vcpu).vm.index()] += ran.scaled(1024, weight);

@@ -396,7 +396,7 @@ fn daemon(step: &Step<'_>, costs: DaemonCosts) -> anyhow::Result<Option<Migrater
             .into());
         }
     };
-    if *dry_run || config.is_some() {
+    if *dry_run {
         return Err(reads_no_configuration(&arm.name));
     }
     let mut settings = match profile.as_deref() {
@@ -421,6 +421,42 @@ fn daemon(step: &Step<'_>, costs: DaemonCosts) -> anyhow::Result<Option<Migrater
             Part::Trial => {}
         }
     }
+    if let Some(config) = config {
+        configure(&arm.name, config, &mut settings)?;
+    }
     settings.costs = costs;
     Ok(Some(settings))
+}
+
+/// What an arm writes into the daemon's configuration: the model has the times of the Task
+/// Detector.
+fn configure(arm: &str, config: &str, settings: &mut MigraterSettings) -> anyhow::Result<()> {
+    let unusable = |what: String| {
+        Unusable(format!(
+            "arm {arm}: {what}; of the daemon's configuration the simulator reads iobound.window, iobound.idle and iobound.stay"
+        ))
+    };
+    let table: toml::Table = config.parse().map_err(|e| unusable(format!("{e}")))?;
+    for (section, keys) in &table {
+        let keys = keys.as_table().filter(|_| section == "iobound");
+        let Some(keys) = keys else {
+            return Err(unusable(format!("it sets {section}")).into());
+        };
+        for (key, value) in keys {
+            let place = match key.as_str() {
+                "window" => &mut settings.iobound.window,
+                "idle" => &mut settings.iobound.idle,
+                "stay" => &mut settings.iobound.stay,
+                _ => return Err(unusable(format!("it sets {section}.{key}")).into()),
+            };
+            let time = value
+                .as_str()
+                .and_then(|text| humantime::parse_duration(text).ok());
+            let Some(time) = time.and_then(|time| u64::try_from(time.as_nanos()).ok()) else {
+                return Err(unusable(format!("{section}.{key} is no time: {value}")).into());
+            };
+            *place = Ns(time);
+        }
+    }
+    Ok(())
 }

@@ -35,3 +35,13 @@ unsigned int policy_iob_phase_over(unsigned long long asleep_ns, unsigned long l
 {
 	return iob_phase_over(asleep_ns, idle_ns);
 }
+
+unsigned int policy_iob_long_sleep(unsigned long long asleep_ns, unsigned long long stay_ns)
+{
+	return iob_long_sleep(asleep_ns, stay_ns);
+}
+
+unsigned int policy_iob_woken_here(unsigned int mean, unsigned int here)
+{
+	return iob_woken_here(mean, here);
+}

@@ -263,3 +263,21 @@ proptest! {
         prop_assert!(next.low_windows() < settings.leave_windows);
     }
 }
+
+/// A running mean of four: three sleeps that were ended from elsewhere outweigh what was
+/// taken for granted, 1000, 750, 563, 423; one from here brings it back, 567.
+#[test]
+fn who_is_woken_from_where_it_sleeps_stays() {
+    let settings = Settings::default();
+    let (short, long) = (Ns::from_us(4_999), Ns::from_ms(5));
+    let mut woken = WokenHere::default();
+    assert!(settings.stays(long, woken) && !settings.stays(short, woken));
+    for (mean, stays) in [(750, true), (563, true), (423, false)] {
+        woken = woken.after(false);
+        assert_eq!((woken.0, settings.stays(long, woken)), (mean, stays));
+    }
+    woken = woken.after(true);
+    assert_eq!(woken, WokenHere(567));
+    assert!(settings.stays(long, woken));
+    assert!(!Settings::published().stays(Ns::from_secs(1), WokenHere::default()));
+}

@@ -6,7 +6,10 @@
 //! is back, when a task arrives, when a class changes or when its timer goes off;
 //! orders that take their time; a mask that is narrowed and widened again.
 //!
-//! Idealised: a vCPU's gap is known exactly where the steal page is the source,
+//! What the daemon's programs in the kernel tell of a task `detector` does: windows, how
+//! long it sleeps and who wakes it, what it needs.
+//!
+//! Idealised: where completions arrive is known from the first one; a vCPU's gap is known exactly where the steal page is the source,
 //! and all monitors see the same history at the same time.
 
 mod bell;

@@ -308,6 +308,9 @@ impl Guest {
             if !seat.held || t.in_transit {
                 continue;
             }
+            if seat.window.stays(&migrater.settings.iobound, now) {
+                continue;
+            }
             tasks.push(TaskView {
                 key: key(task),
                 vcpu: t.vcpu,

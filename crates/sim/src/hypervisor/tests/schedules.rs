@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Schedules worked by hand. Nothing costs anything, so instants are round.
 
+use policy::host::cosched::demand;
 use policy::host::cosched::gang;
 use policy::host::credit::credit1;
 use policy::host::isacs::EndTest;
@@ -194,6 +195,70 @@ fn gangs_run_together() {
     };
     assert_eq!(of_vm(0), [(0, 0), (10, 1), (20, 0), (30, 1)]);
     assert_eq!(of_vm(0), of_vm(1));
+}
+
+/// O3: what a strict gang is given is its own, used or not. A VM of one hog and one sleeper
+/// beside two hogs: a slice each in turn. By the CPU time that they use the first one
+/// would have two slices for each of the second.
+#[test]
+fn a_strict_gang_pays_for_the_pcpus_that_it_leaves_idle() {
+    let vms = [vm(&[&[Hog], &[]]), vm(&[&[Hog], &[Hog]])];
+    let settings = CoschedSettings {
+        mode: Mode::Gang(gang::Settings {
+            members: gang::Members::All,
+            ..gang::Settings::default()
+        }),
+        slice: Ns::from_ms(10),
+        wakeup_granularity: Ns::from_ms(4),
+    };
+    let policy = Box::new(Cosched::new("cosched", settings));
+    let outcome = run(policy, 2, false, FREE, &vms, Ns::from_ms(400));
+    let ran = ms(&outcome.ran());
+    assert!(
+        ran[0].abs_diff(200) <= 2 && ran[1].abs_diff(400) <= 4,
+        "{ran:?}"
+    );
+}
+
+/// O4: IPIs change who goes first, not how much each VM gets. A VM whose vCPUs meet all
+/// the time, beside three that compute: its quarter. Without a bound on how far ahead of
+/// their share urgent ones may be, it takes as much as it can use.
+#[test]
+fn ipis_buy_no_cpu_time() {
+    // Whoever comes first blocks, so each round needs IPIs.
+    let meets: Vec<[bed::Task; 1]> = (1..=4).map(|n| [Barrier(Ns::from_us(200 * n))]).collect();
+    let meets: Vec<&[bed::Task]> = meets.iter().map(|task| &task[..]).collect();
+    let hog: &[bed::Task] = &[Hog];
+    let mut vms = vec![vm(&[hog; 4]); 4];
+    vms[0] = vm(&meets);
+    for vm in &mut vms {
+        vm.shares = Some(1024);
+    }
+    let share = |allowance| {
+        let settings = CoschedSettings {
+            mode: Mode::Demand(demand::Settings {
+                allowance,
+                ..demand::Settings::default()
+            }),
+            slice: Ns::from_ms(12),
+            wakeup_granularity: Ns::from_ms(4),
+        };
+        let bed = Bed {
+            pcpus: 4,
+            smt: false,
+            costs: crate::machine::Costs::default(),
+            spread: Ns::from_ms(200),
+            queue: crate::queue::QueueKind::Heap,
+        };
+        let policy = Box::new(Cosched::new("demand", settings));
+        let ran = bed.run(policy, &vms, Ns::from_secs(5)).ran();
+        let all: Ns = ran.iter().copied().sum();
+        ran[0].as_ns() * 1000 / all.as_ns()
+    };
+    let (bounded, free) = (share(Some(Ns::from_ms(12))), share(None));
+    println!("{bounded} {free}");
+    assert!((200..=300).contains(&bounded), "{bounded}");
+    assert!(free > 350, "{free}");
 }
 
 /// O3: a VM of three and one of two on four pCPUs: 5 > 4, so one VM at a time;

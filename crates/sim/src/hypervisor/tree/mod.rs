@@ -423,6 +423,23 @@ impl Tree {
         }
     }
 
+    /// How much more than who has had least on its pCPU a vCPU has had, or its VM where
+    /// that is a control group: in CPU time of its share, as of now.
+    pub(super) fn ahead(&self, host: &Host<'_>, vcpu: Vcpu) -> Ns {
+        let n = vcpu.index();
+        let entity = self.parent(n).unwrap_or(n);
+        let pcpu = self.home[n].index();
+        let uncounted = match self.running[pcpu] {
+            Some(running) if self.parent(running).unwrap_or(running) == entity => {
+                self.uncounted(host, pcpu, running)
+            }
+            _ => Ns::ZERO,
+        };
+        let e = &self.entities[entity];
+        let lead = e.vruntime.saturating_sub(self.queues[e.queue].floor);
+        Ns(lead).scaled(e.weight, u64::from(NORMAL_WEIGHT)) + uncounted
+    }
+
     /// What it has had, by weight, among those of its queue, as of now.
     pub(super) fn had(&self, host: &Host<'_>, vcpu: Vcpu) -> u64 {
         let n = vcpu.index();
