@@ -6,8 +6,9 @@
 use std::env;
 
 /// What gives the functions of the headers symbols.
-const SHIMS: [&str; 3] = [
+const SHIMS: [&str; 4] = [
     "src/guest/iobound/shim.c",
+    "src/guest/path/shim.c",
     "src/host/credit/shim.c",
     "src/host/vslicer/shim.c",
 ];

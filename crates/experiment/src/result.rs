@@ -137,8 +137,8 @@ pub struct Phase {
     /// When the window opened, since the start of the run; on real VMs since that
     /// of their lab.
     pub at: Ns,
-    /// In which boot of the lab of a run on real VMs, from 1; 0 elsewhere. Phases of
-    /// two boots are not paired.
+    /// In which boot of the lab of a run on real VMs, from 1; on this machine how often the
+    /// run had been ended and resumed; else 0. Phases of two boots are not paired.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub boot: u32,
     /// What each VM got done, where the scenario names its VMs.

@@ -68,6 +68,20 @@ pub struct Task {
     pub completion: String,
 }
 
+/// A block device whose requests were seen to complete.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Disk {
+    /// Its number, `major:minor`.
+    pub dev: String,
+    /// Requests that have completed.
+    pub completions: u64,
+    /// Where they do, as of a task.
+    pub completion: String,
+    /// False: that is what Linux says of its queues and interrupts, and nothing that was
+    /// seen yet proves it.
+    pub learnt: bool,
+}
+
 /// The balloon of one vCPU, in mode xballoon.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Balloon {
@@ -161,6 +175,9 @@ pub struct Report {
     pub lost_events: u64,
     /// I/O-bound tasks that found no slot.
     pub lost_tasks: u64,
+    /// The disks in use.
+    #[serde(default)]
+    pub disks: Vec<Disk>,
     /// Programs with an I/O-bound task, now or lately.
     #[serde(default)]
     pub programs: Vec<Program>,

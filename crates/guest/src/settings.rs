@@ -82,6 +82,9 @@ pub struct Settings {
     pub iobound: iobound::Settings,
     /// Task Migrater.
     pub placement: placement::Settings,
+    /// Believe what Linux says of where a disk's completions arrive until it is seen. Not
+    /// published, where nothing asks.
+    pub completion_prior: bool,
     /// The wake-up lever.
     pub wakeup: wakeup::Settings,
     /// Migration budget.
@@ -120,6 +123,7 @@ impl Default for Settings {
             slice: slice::Settings::default(),
             iobound: iobound::Settings::default(),
             placement: placement::Settings::default(),
+            completion_prior: true,
             wakeup: wakeup::Settings::default(),
             budget: budget::Settings::default(),
             trial: trial::Settings::default(),
@@ -143,6 +147,7 @@ impl Settings {
             slice: slice::Settings::published(),
             iobound: iobound::Settings::published(),
             placement: placement::Settings::published(),
+            completion_prior: false,
             wakeup: wakeup::Settings::published(),
             budget: budget::Settings::published(),
             trial: trial::Settings::published(),

@@ -464,6 +464,80 @@ fn root_ctrl_c_in_the_middle_of_sharing_gives_the_cpus_back() {
 }
 
 #[test]
+fn root_an_interrupted_run_keeps_its_phases_and_another_goes_on_with_them() {
+    let _alone = machine();
+    let dir = tempfile::tempdir().unwrap();
+    let tmp = dir.path().join("tmp");
+    fs::create_dir(&tmp).unwrap();
+    let path = dir.path().join("scenario.toml");
+    let cpus = freezer::online_cpus().unwrap().len();
+    let text = format!(
+        r#"
+        name = "small"
+        title = "A small run"
+        topology = {{ cpus = {cpus} }}
+        sharing = {{ vms_per_pcpu = [2], slice = "5 ms" }}
+        measure = {{ rounds = 3, warmup = "100 ms", window = "1 s", baselines = "none" }}
+        load = [{PULSE}]
+        arm = [{{ name = "vanilla" }}, {{ name = "fifo" }}]
+        "#
+    );
+    fs::write(&path, text).unwrap();
+    let json = dir.path().join("result.json");
+    let run = |words: &[&str]| {
+        let mut command = vlab();
+        command
+            .env("TMPDIR", &tmp)
+            .arg("run")
+            .arg(&path)
+            .args(words);
+        command.arg("--json").arg(&json).arg("--dir").arg(&tmp);
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
+        command
+    };
+    let child = run(&[]).spawn().unwrap();
+    // In the middle of the second phase, or of a later one.
+    wait_for("a phase that is kept", || json.exists());
+    rustix::process::kill_process(
+        rustix::process::Pid::from_child(&child),
+        rustix::process::Signal::TERM,
+    )
+    .unwrap();
+    let output = child.wait_with_output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(130), "{error}");
+    let before = RunResult::load(&json).unwrap();
+    let done = before.phases.len();
+    assert!((1..6).contains(&done), "{done} phases");
+    let says = format!("{done} of 6 phases");
+    assert!(
+        error.contains(&says) && error.contains("--resume"),
+        "{error}"
+    );
+    let warning = before.warnings.last().unwrap();
+    assert!(warning.starts_with(&format!("incomplete: {says}: interrupted")));
+    assert_eq!(entries(&tmp), Vec::<String>::new());
+
+    // Something else is refused, with the exit code of a wrong command line.
+    let other = run(&["--resume", "--quick"]).output().unwrap();
+    let error = String::from_utf8_lossy(&other.stderr).into_owned();
+    assert_eq!(other.status.code(), Some(2), "{error}");
+    assert!(error.contains("another scenario"), "{error}");
+
+    let output = run(&["--resume"]).output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{error}");
+    let whole = RunResult::load(&json).unwrap();
+    assert_eq!(whole.phases[..done], before.phases[..]);
+    assert!(whole.warnings.iter().all(|w| !w.contains("incomplete")));
+    let boots: Vec<u32> = whole.phases.iter().map(|phase| phase.boot).collect();
+    let expected: Vec<u32> = (0..6).map(|n| u32::from(n >= done)).collect();
+    assert_eq!(boots, expected);
+    assert!(whole.phases.is_sorted_by_key(|phase| phase.at));
+    assert_eq!(entries(&tmp), Vec::<String>::new());
+}
+
+#[test]
 fn root_children_die_with_a_killed_run() {
     let _alone = machine();
     let dir = tempfile::tempdir().unwrap();

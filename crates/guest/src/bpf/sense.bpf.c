@@ -6,8 +6,8 @@
  * switch, a block request), keep the sums here, and ring the daemon only when it
  * has to do something. No program arms a timer or takes a lock.
  *
- * vcpu.h: slices and gaps; task.h: I/O-bound tasks; path.h: where completions
- * arrive; candidate.h: is there anything for the detector to do.
+ * vcpu.h: slices and gaps; task.h: I/O-bound tasks; path.h (crates/policy/include): where
+ * completions arrive; candidate.h: is there anything for the detector to do.
  *
  * Two groups (docs/decisions/0008). Those at the timer interrupt, at block requests, at
  * the start of a wait for I/O and at the birth and death of a thread are attached for good: who does no I/O
@@ -37,7 +37,6 @@ struct {
 } rings SEC(".maps");
 
 #include "vcpu.h"
-#include "path.h"
 #include "candidate.h"
 #include "task.h"
 
@@ -211,7 +210,7 @@ int BPF_PROG(on_waking, struct task_struct *task)
 		s->nr_wakes++;
 		if (!t->dev) {
 			s->nr_requests++;
-			path_learn(&s->path, t->cpu, cpu);
+			path_learn(&s->path, t->cpu, cpu, false);
 		}
 		if (v->back_ns <= since) {
 			track_latency(s, latency);
@@ -271,7 +270,7 @@ VERIFIED_ONCE u32 device_of(u32 dev)
 		if (d->dev)
 			continue;
 		if (__sync_val_compare_and_swap(&d->dev, 0, dev) == 0)
-			path_reset(&d->path);
+			path_reset(&d->path, PATH_UNASKED);
 		if (d->dev == dev)
 			return i;
 	}
@@ -304,6 +303,7 @@ int BPF_PROG(on_bio_queue, struct bio *bio)
 	owner.tid = p->pid;
 	owner.cpu = this_cpu();
 	owner.dev = bio->bi_bdev->bd_dev;
+	owner.since_ns = now;
 	t->dev = owner.dev;
 	s = own_slot(t, p);
 	if (s)
@@ -348,17 +348,28 @@ VERIFIED_ONCE int flight_done(u32 tid)
 	return 0;
 }
 
-/* A request that was submitted on vCPU `submitter` completes here. */
-VERIFIED_ONCE int device_done(u32 dev, u32 submitter)
+/* Has this vCPU been away since before that instant, by more than the tick that would have
+ * shown it? Until it is back nobody knows when it went. */
+static __always_inline bool absent_since(u32 cpu, u64 since)
 {
-	u32 device = device_of(dev);
+	struct vcpu_slot *v = &vcpus[cpu & (MAX_VCPUS - 1)];
+
+	return !v->idle && v->seen_ns + 20000000 < since && vcpu_is_out(cpu);
+}
+
+/* A request that was submitted on vCPU `submitter` then completes here. */
+VERIFIED_ONCE int device_done(u32 dev, u32 submitter, u64 since)
+{
+	u32 device = device_of(dev), prior;
 	struct device_slot *d;
 
 	if (device >= MAX_DEVICES)
 		return 0;
 	d = &devices[device];
 	__sync_fetch_and_add(&d->nr_completions, 1);
-	path_learn(&d->path, submitter, this_cpu());
+	prior = d->path.prior;
+	path_learn(&d->path, submitter, this_cpu(),
+		   path_sent_on(prior) && absent_since(path_prior_cpu(prior), since));
 	return 0;
 }
 
@@ -369,7 +380,7 @@ static __always_inline void bio_done(u64 key)
 	if (!owner)
 		return;
 	flight_done(owner->tid);
-	device_done(owner->dev, owner->cpu);
+	device_done(owner->dev, owner->cpu, owner->since_ns);
 	bpf_map_delete_elem(&bio_owner, &key);
 }
 

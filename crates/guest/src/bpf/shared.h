@@ -7,6 +7,8 @@
  */
 #pragma once
 
+#include "path.h" /* crates/policy/include */
+
 typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;
@@ -19,7 +21,6 @@ typedef signed long long s64;
 #define MAX_DEVICES 32
 #define GAP_HISTORY 16
 #define NO_SLOT 0xffffffffu
-#define NO_CPU 0xffffffffu
 #define CONTROL_RING MAX_VCPUS /* rings 0..MAX_VCPUS-1 are the vCPUs' own */
 
 /* One descheduling of a vCPU. */
@@ -72,16 +73,6 @@ enum slot_state {
 	SLOT_LIVE,    /* I/O-bound now */
 	SLOT_LEFT,    /* no longer I/O-bound; the daemon still holds it */
 	SLOT_EXITED,  /* the thread is gone */
-};
-
-/* Which vCPU handles completions; see path.h. */
-struct path {
-	u32 fixed_cpu;      /* every completion arrives here, or NO_CPU */
-	u32 follows;        /* seen to complete on two or more submitting vCPUs */
-	u32 same_cpus;      /* bit (cpu % 32): completed where it was submitted */
-	u32 contradictions; /* of fixed_cpu, since it was fixed */
-	u32 cross_cpu;      /* the last completion elsewhere than submitted */
-	u32 crosses;        /* how many in a row */
 };
 
 /* One I/O-bound task. */

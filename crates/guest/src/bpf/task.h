@@ -66,6 +66,7 @@ struct bio_owner {
 	u32 cpu;
 	u32 dev;
 	u32 pad;
+	u64 since_ns; /* when */
 };
 
 struct {
@@ -165,7 +166,7 @@ static __always_inline void enter_class(struct task_io *t, struct task_struct *p
 	s->queued_ns = s->inactive_ns = 0;
 	s->nr_wakes = s->nr_switches = s->nr_requests = 0;
 	s->taken_ns = now;
-	path_reset(&s->path);
+	path_reset(&s->path, PATH_NONE);
 	t->slot = i;
 	if (i >= slots_used)
 		slots_used = i + 1;

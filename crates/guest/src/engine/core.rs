@@ -16,6 +16,7 @@ use super::balloon::Balloons;
 use super::count::Counters;
 use super::heartbeat::Pulse;
 use super::preferred::Preferred;
+use super::priors::Priors;
 use super::seat::Seat;
 use super::thread::Poke;
 use super::trials::Trials;
@@ -38,6 +39,7 @@ pub(super) struct Core {
     pub(super) seats: Vec<Seat>,
     pub(super) counters: Vec<Counters>,
     pub(super) preferred: Preferred,
+    pub(super) priors: Priors,
     pub(super) trials: Trials,
     /// One per vCPU: wakes its monitor without a bell.
     pub(super) pokes: Vec<Poke>,
@@ -78,6 +80,7 @@ impl Core {
     ) -> std::io::Result<Self> {
         let n = sense.nr_vcpus();
         Ok(Self {
+            priors: Priors::new(settings.completion_prior),
             settings,
             actor,
             support,

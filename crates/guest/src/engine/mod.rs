@@ -43,6 +43,7 @@ mod heartbeat;
 mod monitor;
 mod mover;
 mod preferred;
+mod priors;
 mod seat;
 mod snapshot;
 mod steal_stat;

@@ -258,6 +258,9 @@ impl Monitor {
         for slot in &self.views.ended {
             self.order(Order::Release(*slot));
         }
+        for dev in &self.views.unasked {
+            self.order(Order::Ask(*dev));
+        }
         self.end_slice();
         self.widen_margin();
         let mut plan = std::mem::take(&mut self.plan);

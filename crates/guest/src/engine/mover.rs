@@ -43,6 +43,8 @@ pub(super) enum Order {
     Move(MoveOrder),
     /// Pull another lever.
     Lever { slot: usize, lever: Lever },
+    /// Read what Linux says of this device's completions.
+    Ask(u32),
     /// Widen what its new child inherited.
     Fork { slot: usize, child: Tid },
 }
@@ -109,6 +111,7 @@ pub(super) fn run(
                     counters.reacted((!caught).then(|| now().since(due)));
                 }
             }
+            Order::Ask(dev) => core.priors.ask(core, dev),
             Order::Lever { slot, lever } => pull(core, slot, lever),
             Order::Fork { slot, child } => {
                 if let Some(seated) = core.seats[slot].anyone() {
@@ -127,6 +130,8 @@ pub(super) fn seat(core: &Core, slot: usize) {
         return;
     }
     core.seats[slot].look_at(&task);
+    // Before it can be moved for want of it.
+    core.priors.ask(core, task.dev);
     let key = TaskKey {
         tid: Tid(task.tid),
         start_ticks: task.start_ticks,

@@ -17,6 +17,7 @@ use super::count::Totals;
 use super::view;
 use super::view::Tracks;
 use crate::act::counters::Counter;
+use crate::report::Disk;
 use crate::report::Report;
 use crate::report::Task;
 use crate::report::Vcpu;
@@ -73,6 +74,7 @@ pub(super) fn report(core: &Core, last: &Mutex<LastLook>, at: Instant) -> Report
         n_min,
         p: (n_min > 0).then(|| n_migrate as f64 / n_min as f64),
         c_avg_ns: totals.c_avg(core.settings.budget.assumed_cost),
+        disks: disks(core),
         programs: core.trials.report(),
         lost_events: core.sense.shared().lost_bells() + totals.sum(|c| &c.orders_dropped),
         lost_tasks: core.sense.shared().lost_tasks(),
@@ -197,13 +199,30 @@ fn tasks(core: &Core) -> Vec<Task> {
                     Some(Lever::Fifo) => "fifo",
                 }
                 .to_owned(),
-                completion: match view::completion(core, &slot) {
-                    Completion::FollowsTask => "follows-task".to_owned(),
-                    Completion::On(vcpu) => format!("vcpu {vcpu}"),
-                    Completion::ByKthread => "by-kernel-thread".to_owned(),
-                    Completion::Unknown => "unknown".to_owned(),
-                },
+                completion: words(view::completion(core, &slot)),
             })
         })
         .collect()
+}
+
+fn disks(core: &Core) -> Vec<Disk> {
+    core.sense
+        .shared()
+        .devices()
+        .map(|(dev, completions, path)| Disk {
+            dev: format!("{}:{}", dev >> 20, dev & 0xf_ffff),
+            completions,
+            completion: words(path.completion()),
+            learnt: path.is_learnt(),
+        })
+        .collect()
+}
+
+fn words(completion: Completion) -> String {
+    match completion {
+        Completion::FollowsTask => "follows-task".to_owned(),
+        Completion::On(vcpu) => format!("vcpu {vcpu}"),
+        Completion::ByKthread => "by-kernel-thread".to_owned(),
+        Completion::Unknown => "unknown".to_owned(),
+    }
 }

@@ -20,7 +20,6 @@ use units::VcpuId;
 use super::core::Core;
 use super::heartbeat::silent;
 use crate::sense::Activity;
-use crate::sense::Path;
 use crate::sense::SlotState;
 use crate::sense::TaskSlot;
 use crate::settings::EstimatorChoice;
@@ -110,6 +109,8 @@ pub(super) struct Views {
     /// Slots on the caller's vCPU whose task has left its I/O phase or ended: a
     /// bell has said so, and this is in case it was lost.
     pub(super) ended: Vec<usize>,
+    /// Devices of these tasks of which Linux has not been asked lately.
+    pub(super) unasked: Vec<u32>,
 }
 
 impl Views {
@@ -165,6 +166,7 @@ impl Views {
         self.slots.clear();
         self.dozing.clear();
         self.ended.clear();
+        self.unasked.clear();
         for i in core.slots() {
             let slot = shared.task(i);
             match slot.state {
@@ -214,6 +216,9 @@ impl Views {
                 completion: completion(core, &slot),
             });
             self.slots.push(i);
+            if core.priors.is_due(core, slot.dev, self.now) && !self.unasked.contains(&slot.dev) {
+                self.unasked.push(slot.dev);
+            }
         }
     }
 
@@ -238,14 +243,12 @@ pub(super) fn completion(core: &Core, slot: &TaskSlot) -> Completion {
     if slot.by_kthread >= KTHREAD_ENDS {
         return Completion::ByKthread;
     }
-    let path = match slot.dev {
-        0 => slot.path,
-        dev => core.sense.shared().device_path(dev),
-    };
-    match path {
-        Path::Follows => Completion::FollowsTask,
-        Path::Fixed(vcpu) => Completion::On(vcpu),
-        Path::Unknown => Completion::Unknown,
+    match slot.dev {
+        0 => slot.path.completion(),
+        dev => {
+            let device = core.sense.shared().device(dev);
+            device.map_or(Completion::Unknown, |(_, path)| path.completion())
+        }
     }
 }
 

@@ -30,13 +30,14 @@ pub use selftest::selftest;
 pub(crate) use shared::Activity;
 pub(crate) use shared::Bell;
 pub(crate) use shared::Mode;
-pub(crate) use shared::Path;
 pub(crate) use shared::Shared;
 pub(crate) use shared::SlotState;
 pub(crate) use shared::TaskSlot;
 
 /// The most vCPUs that the programs can follow (`MAX_VCPUS` of `shared.h`).
 pub const MAX_VCPUS: usize = 256;
+/// The most block devices that the programs can follow (`MAX_DEVICES` of `shared.h`).
+pub(crate) const MAX_DEVICES: usize = 32;
 /// The most tasks that can be I/O-bound at once (`MAX_TASKS` of `shared.h`).
 pub const MAX_TASKS: usize = 128;
 

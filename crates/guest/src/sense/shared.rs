@@ -10,12 +10,15 @@ use std::ptr::NonNull;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering;
 
+use policy::guest::path::Path;
+use policy::guest::path::Prior;
 use units::CpuSet;
 use units::Ns;
 use units::Permille;
 use units::Time;
 use units::VcpuId;
 
+use super::MAX_DEVICES;
 use super::MAX_TASKS;
 use super::skel::sense::types;
 
@@ -96,22 +99,29 @@ impl Bell {
     }
 }
 
-/// `struct path`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Path {
-    Follows,
-    Fixed(VcpuId),
-    Unknown,
-}
-
 impl From<types::path> for Path {
     fn from(path: types::path) -> Self {
-        if path.fixed_cpu != u32::MAX {
-            Self::Fixed(VcpuId(path.fixed_cpu))
-        } else if path.follows != 0 {
-            Self::Follows
-        } else {
-            Self::Unknown
+        let types::path {
+            fixed_cpu,
+            follows,
+            same_cpus,
+            contradictions,
+            cross_cpu,
+            crosses,
+            prior,
+            against,
+            silent,
+        } = path;
+        Self {
+            fixed_cpu,
+            follows,
+            same_cpus,
+            contradictions,
+            cross_cpu,
+            crosses,
+            prior,
+            against,
+            silent,
         }
     }
 }
@@ -410,17 +420,21 @@ impl Shared {
         }
     }
 
-    /// The completion path of a block device, by its kernel number.
-    pub(crate) fn device_path(&self, dev: u32) -> Path {
-        self.devices()
-            .find(|(number, ..)| *number == dev)
-            .map_or(Path::Unknown, |(_, _, path)| path)
+    /// A block device by its kernel number: its slot and its completion path. `None`
+    /// before its first completion.
+    pub(crate) fn device(&self, dev: u32) -> Option<(usize, Path)> {
+        let device = (0..MAX_DEVICES)
+            .map(|i| (i, read!(self, devices[i].dev)))
+            .take_while(|(_, number)| *number != 0)
+            .find(|(_, number)| *number == dev)?
+            .0;
+        Some((device, read!(self, devices[device].path).into()))
     }
 
     /// Every block device seen: kernel number, completions, path.
     pub(crate) fn devices(&self) -> impl Iterator<Item = (u32, u64, Path)> {
         let me = *self;
-        (0..read!(me, devices).len()).map_while(move |i| {
+        (0..MAX_DEVICES).map_while(move |i| {
             let dev = read!(me, devices[i].dev);
             (dev != 0).then(|| {
                 (
@@ -430,6 +444,22 @@ impl Shared {
                 )
             })
         })
+    }
+
+    /// Tells the programs what Linux says of a device. What was held against another prior
+    /// is not held against this one.
+    pub(crate) fn set_prior(&self, device: usize, prior: Prior) {
+        if read!(self, devices[device].path.prior) == prior.word() {
+            return;
+        }
+        // SAFETY: see `read!`; the programs never write the first, and an addend to the
+        // other two that is lost is one of several.
+        unsafe {
+            let path = &raw mut (*self.0.as_ptr()).devices[device].path;
+            (&raw mut (*path).prior).write_volatile(prior.word());
+            (&raw mut (*path).against).write_volatile(0);
+            (&raw mut (*path).silent).write_volatile(0);
+        }
     }
 
     pub(crate) fn lost_bells(&self) -> u64 {

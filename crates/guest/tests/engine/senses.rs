@@ -2,9 +2,13 @@
 //! Where slices are seen, and when anything ticks at all.
 
 use std::os::unix::fs::FileExt;
+use std::os::unix::fs::MetadataExt;
 use std::time::Instant;
 
 use freezer::Event;
+use guest::act::task::Roots;
+use guest::disks::Completions;
+use guest::disks::Disks;
 use guest::report::Mode;
 use guest::report::Report;
 use guest::settings::Settings;
@@ -16,7 +20,9 @@ use units::Ns;
 use units::VcpuId;
 
 use crate::Bed;
+use crate::Order;
 use crate::SECOND;
+use crate::Subject;
 use crate::bed::CPUS;
 use crate::bed::SLICE;
 use crate::bed::becomes;
@@ -70,6 +76,40 @@ fn root_nothing_is_armed_without_io_bound_tasks() {
         report.mode == Mode::Watching && report.timers_armed == 0
     });
     engine.stop();
+}
+
+/// Its owner has bound the reader to the vCPU where its disk completes: none of its requests
+/// ever completes elsewhere than it was submitted, and nothing else tells.
+#[test]
+fn root_what_linux_says_of_a_disk_is_believed_before_a_request_proves_it() {
+    let dev = std::fs::metadata(env!("CARGO_TARGET_TMPDIR"))
+        .unwrap()
+        .dev();
+    let (major, minor) = (rustix::fs::major(dev), rustix::fs::minor(dev));
+    let said = Disks::of(&Roots::default()).by_number(major << 20 | minor);
+    let (home, expected) = match (&said, said.vcpu()) {
+        (_, Some(vcpu)) => (vcpu, format!("vcpu {vcpu}")),
+        (Completions::FollowsTask, None) => (VcpuId(0), "follows-task".to_owned()),
+        _ => panic!(
+            "Linux says nothing of where disk {major}:{minor} completes ({said:?}): put the \
+             target directory on one with a single interrupt, or a queue for each vCPU"
+        ),
+    };
+    // Somebody else may read that disk from another vCPU, and then it is known by that.
+    in_three_tries(|| {
+        let bed = Bed::new();
+        let subject = Subject::start();
+        subject.set_mask(&CpuSet::only(home));
+        subject.order(Order::Direct);
+        let engine = bed.engine(bed.settings());
+        let number = format!("{major}:{minor}");
+        eventually(6 * SECOND, "Linux is believed", || {
+            let disks = engine.report().disks;
+            let disk = disks.iter().find(|disk| disk.dev == number);
+            disk.is_some_and(|disk| disk.completion == expected && !disk.learnt)
+        });
+        engine.stop();
+    });
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! * [`view`]: what a decision is taken on and what comes out of it.
 //! * [`mod@slice`]: how long will a vCPU run on, and when will one be back?
 //! * [`iobound`]: which threads live on I/O?
+//! * [`path`]: where do a device's completions arrive?
 //! * [`placement`]: which of them should be elsewhere, where, and when?
 //! * [`wakeup`]: should a thread that waits behind compute get a lever?
 //! * [`budget`]: is a migration worth what it costs?
@@ -18,6 +19,7 @@
 pub mod budget;
 pub mod heartbeat;
 pub mod iobound;
+pub mod path;
 pub mod placement;
 pub mod slice;
 pub mod trial;

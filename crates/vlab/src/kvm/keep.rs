@@ -1,13 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a run on real VMs has measured so far, kept whatever happens to the run.
-//!
-//! A phase takes half a minute on an emulated host, and a run is ended for many reasons:
-//! a lab too many was lost, somebody's patience, a time limit. So the result's file is
-//! written after each phase, says itself that it is not whole, and another run can go
-//! on with it.
+//! What a run on real VMs has measured so far, kept whatever happens to the run, as under
+//! the freezer ([`crate::run::keep`]); here the labs come with it.
 
 use std::path::Path;
-use std::path::PathBuf;
 
 use experiment::lab::Lab;
 use experiment::lab::LabPhase;
@@ -18,9 +13,9 @@ use experiment::result::RunResult;
 use experiment::scenario::Scenario;
 use units::Ns;
 
-use crate::run::Unusable;
 use crate::run::environment::Inside;
-use crate::run::in_guest;
+use crate::run::keep::GOES_ON;
+use crate::run::keep::Growing;
 
 /// [`Lab::host`] of an emulated host, and of this machine.
 pub(super) const NESTED: &str = "nested";
@@ -30,17 +25,14 @@ pub(super) const DIRECT: &str = "direct";
 /// A result that grows.
 #[derive(Debug)]
 pub(super) struct Kept {
-    /// With dilated times.
-    pub(super) scenario: Scenario,
+    growing: Growing,
     pub(super) environment: Environment,
     pub(super) lab: Lab,
-    phases: Vec<Phase>,
-    steps: usize,
-    file: Option<PathBuf>,
 }
 
 impl Kept {
-    /// Nothing yet; what comes goes to `file` too. `environment` is this machine's.
+    /// Nothing yet; what comes goes to `file` too. The scenario has dilated times,
+    /// `environment` is this machine's.
     pub(super) fn new(
         scenario: Scenario,
         environment: Environment,
@@ -55,65 +47,38 @@ impl Kept {
             ..environment
         };
         Self {
-            steps: in_guest::steps(&scenario),
-            scenario,
+            growing: Growing::new("kvm", scenario, file),
             environment,
             lab,
-            phases: Vec::new(),
-            file: file.map(Path::to_owned),
         }
     }
 
     /// What the file has is the beginning.
     ///
     /// # Errors
-    /// [`Unusable`]: no such file, or what is in it is no beginning of this run.
+    /// [`Unusable`](crate::run::Unusable): no such file, or what is in it is no beginning of
+    /// this run.
     pub(super) fn resume(&mut self) -> anyhow::Result<()> {
-        let Some(file) = self.file.clone() else {
+        let Some(before) = self.growing.before()? else {
             return Ok(());
         };
-        let wrong = |why: String| {
-            let file = file.display();
-            anyhow::Error::from(Unusable::new(format!("{file}: {why}")))
-        };
-        let other = |what: &str| {
-            wrong(format!(
-                "another {what} than this run's; ask for the same, or leave --resume out and measure all of it again"
-            ))
-        };
-        let before = RunResult::load(&file).map_err(|error| wrong(format!("{error:#}")))?;
-        let Some(lab) = before.lab.filter(|_| before.backend == "kvm") else {
-            return Err(wrong(format!("it is of backend {}", before.backend)));
-        };
+        let lab = before.lab.unwrap_or_default();
         if (&lab.host, lab.dilation) != (&self.lab.host, self.lab.dilation) {
-            return Err(other("host"));
+            return Err(self.growing.refuse_other("host"));
         }
         if lab.guest_kernel != self.lab.guest_kernel {
-            return Err(other("guest kernel"));
+            return Err(self.growing.refuse_other("guest kernel"));
         }
         let both = [lab.disk_latency, self.lab.disk_latency];
         if !both.contains(&Ns::ZERO) && both[0] != both[1] {
-            return Err(other("--disk-latency"));
+            return Err(self.growing.refuse_other("--disk-latency"));
         }
-        let mut scenario = before.scenario;
-        scenario.measure.rounds = self.scenario.measure.rounds;
-        if scenario != self.scenario {
-            return Err(other("scenario"));
-        }
-        let begins = before.phases.iter().enumerate();
-        let mut begins = begins.map(|(at, phase)| in_guest::is_of(&self.scenario, at, phase));
-        if !begins.all(|is| is) {
-            return Err(other("order of phases"));
-        }
-        if before.phases.len() == self.steps {
-            return Err(wrong("everything has been measured".to_owned()));
-        }
+        self.growing.adopt(before.scenario, before.phases)?;
         // Results of before said 1.
         self.environment = Environment {
             dilation: self.environment.dilation,
             ..before.environment
         };
-        self.phases = before.phases;
         self.lab = Lab {
             disk_latency: self.lab.disk_latency,
             ..lab
@@ -121,14 +86,19 @@ impl Kept {
         Ok(())
     }
 
+    /// With dilated times.
+    pub(super) fn scenario(&self) -> &Scenario {
+        self.growing.scenario()
+    }
+
     /// How many phases there will be.
     pub(super) fn steps(&self) -> usize {
-        self.steps
+        self.growing.steps()
     }
 
     /// The number of the next phase, which is how many there are; `None` when there are all.
     pub(super) fn next(&self) -> Option<usize> {
-        Some(self.phases.len()).filter(|done| *done < self.steps)
+        self.growing.next()
     }
 
     /// A lab is up: what runs on its host and in the guest under test.
@@ -146,24 +116,16 @@ impl Kept {
         if phase.vms_per_pcpu > 1 {
             self.lab.phases.push(lab);
         }
-        self.phases.push(Phase {
+        self.growing.push(Phase {
             boot: self.lab.boots,
             ..phase
         });
-        self.save("the run goes on, or was killed");
+        self.growing.save(&self.result(Some(GOES_ON)));
     }
 
     /// The run ends with this error: what is kept says so, and the error says what is kept.
     pub(super) fn give_up(&self, error: anyhow::Error) -> anyhow::Error {
-        let done = self.phases.len();
-        let Some(file) = self.file.as_ref().filter(|_| done > 0) else {
-            return error;
-        };
-        self.save(&format!("{error:#}"));
-        let (steps, file) = (self.steps, file.display());
-        error.context(format!(
-            "{done} of {steps} phases are in {file}, and --resume goes on with them"
-        ))
+        self.growing.give_up(error, |why| self.result(Some(why)))
     }
 
     /// All of it; `why` it is not whole, if it is not.
@@ -179,10 +141,7 @@ impl Kept {
                 "real VMs: all times of the scenario are {by} times as long"
             ));
         }
-        if let (Some(why), Some(done)) = (why, self.next()) {
-            let steps = self.steps;
-            warnings.push(format!("incomplete: {done} of {steps} phases: {why}"));
-        }
+        warnings.extend(why.and_then(|why| self.growing.incomplete(why)));
         if !self.lab.restarted.is_empty() {
             warnings.push(format!(
                 "{} guest(s) were lost while they booted, and started again",
@@ -199,20 +158,11 @@ impl Kept {
         RunResult {
             format: FORMAT,
             backend: "kvm".to_owned(),
-            scenario: self.scenario.clone(),
+            scenario: self.scenario().clone(),
             environment: self.environment.clone(),
-            phases: self.phases.clone(),
+            phases: self.growing.phases().to_vec(),
             warnings,
             lab: Some(self.lab.clone()),
-        }
-    }
-
-    /// A file that cannot be written now is no reason to lose a lab: at the end it is told.
-    fn save(&self, why: &str) {
-        if let Some(file) = &self.file
-            && let Err(error) = self.result(Some(why)).save(file)
-        {
-            tracing::warn!("{:#}", anyhow::Error::from(error));
         }
     }
 }
@@ -221,20 +171,13 @@ impl Kept {
 pub(super) mod tests {
     use super::*;
     use crate::run::Interrupted;
+    use crate::run::Unusable;
+
+    pub(in crate::kvm) use crate::run::keep::tests::phase;
+    use crate::run::keep::tests::scenario;
 
     /// A run of three phases, the first without sharing.
     pub(in crate::kvm) fn kept(rounds: u32, window: u32, file: &Path) -> Kept {
-        let text = format!(
-            r#"
-            name = "s"
-            title = "s"
-            topology = {{ cpus = 2 }}
-            sharing = {{ vms_per_pcpu = [2], slice = "11 ms" }}
-            measure = {{ rounds = {rounds}, window = "{window} ms", baselines = "solo" }}
-            load = [{{ name = "a", kind = "pulse" }}]
-            arm = [{{ name = "e", kind = "vanilla", host_policy = "eevdf" }}, {{ name = "f", kind = "vanilla" }}]
-            "#
-        );
         let lab = Lab {
             host: NESTED.to_owned(),
             dilation: 20,
@@ -243,24 +186,13 @@ pub(super) mod tests {
             disk_latency: Ns::from_us(150),
             ..Lab::default()
         };
-        let scenario = Scenario::parse(&text, "s.toml").unwrap();
         let environment = Environment {
             kernel: "of-this-machine".to_owned(),
             preemption: "this machine's".to_owned(),
             dilation: Some(1.0),
             ..Environment::default()
         };
-        Kept::new(scenario, environment, lab, Some(file))
-    }
-
-    pub(in crate::kvm) fn phase(arm: &str, round: u32) -> Phase {
-        let text = format!(
-            r#"{{"load": "a", "arm": "{arm}", "vms_per_pcpu": {}, "round": {round}, "at": 0,
-            "window": 1, "compute_per_s": [], "completions": [],
-            "host": {{"on_share": [], "union_share": 0, "slices": 0}}}}"#,
-            if arm == "solo" { 1 } else { 2 }
-        );
-        serde_json::from_str(&text).unwrap()
+        Kept::new(scenario(rounds, window), environment, lab, Some(file))
     }
 
     #[test]
@@ -331,7 +263,12 @@ pub(super) mod tests {
             dilation: 3,
             ..Lab::default()
         };
-        let direct = Kept::new(kept.scenario, Environment::default(), direct, None);
+        let direct = Kept::new(
+            kept.scenario().clone(),
+            Environment::default(),
+            direct,
+            None,
+        );
         let direct = direct.result(None);
         assert_eq!(direct.environment.dilation, Some(1.0));
         assert_eq!(

@@ -131,9 +131,9 @@ fn measure(
             "  {}/{} {}",
             step + 1,
             kept.steps(),
-            in_guest::describe(&kept.scenario, step)
+            in_guest::describe(kept.scenario(), step)
         );
-        let length = in_guest::outline(&kept.scenario, step)?.length;
+        let length = in_guest::outline(kept.scenario(), step)?.length;
         machine.tell(&ToHost::Measure(step))?;
         let (phase, lab) = loop {
             match machine.hear(interrupt, length + STEP_GRACE)? {

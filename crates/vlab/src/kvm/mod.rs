@@ -150,7 +150,7 @@ pub(crate) fn run(
         kept.resume()?;
     }
     let mut next = |kept: &Kept| -> anyhow::Result<(Machine, Setup)> {
-        let machine = boot(&parts, &kept.scenario, args)?;
+        let machine = boot(&parts, kept.scenario(), args)?;
         let setup = setup(&parts, kept, args, &machine);
         Ok((machine, setup))
     };
@@ -201,7 +201,7 @@ fn setup(parts: &Parts, kept: &Kept, args: &KvmArgs, machine: &Machine) -> Setup
     };
     qemu.extend(args.guest_qemu.split_whitespace().map(str::to_owned));
     Setup {
-        scenario: kept.scenario.clone(),
+        scenario: kept.scenario().clone(),
         guests: parts.guests,
         memory_mib: GUEST_MIB,
         kernel: if nested {

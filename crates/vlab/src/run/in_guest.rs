@@ -48,27 +48,12 @@ pub(crate) struct Outline {
     pub(crate) detail: bool,
 }
 
-/// How many steps a scenario has.
-pub(crate) fn steps(scenario: &Scenario) -> usize {
-    schedule::steps(scenario).len()
-}
-
 /// Name of a step for people.
 pub(crate) fn describe(scenario: &Scenario, step: usize) -> String {
     schedule::steps(scenario)
         .get(step)
         .map(super::describe)
         .unwrap_or_default()
-}
-
-/// Is a phase the one that step `number` measures?
-pub(crate) fn is_of(scenario: &Scenario, number: usize, phase: &Phase) -> bool {
-    let steps = schedule::steps(scenario);
-    steps.get(number).is_some_and(|step| {
-        let load = step.load.map_or("", |load| &load.name);
-        (load, step.name, step.vms_per_pcpu, step.round)
-            == (&phase.load, &phase.arm, phase.vms_per_pcpu, phase.round)
-    })
 }
 
 /// What the host must know of step `number`.

@@ -6,7 +6,7 @@
 //! after which; `phase` one phase; `arm` what an arm does to it; `daemon` the
 //! daemon as a child; `decisions` what that logs; `io_load` the loads as children;
 //! `record` what their threads do; `process` children that cannot survive us;
-//! `interrupt` Ctrl-C; `progress` how far it is; `disk` where requests complete;
+//! `interrupt` Ctrl-C; `keep` what has been measured so far; `progress` how far it is; `disk` where requests complete;
 //! `environment` where all this happens; `machine` what else went on there.
 
 mod arm;
@@ -17,6 +17,7 @@ pub(crate) mod environment;
 pub(crate) mod in_guest;
 pub(crate) mod interrupt;
 mod io_load;
+pub(crate) mod keep;
 mod machine;
 mod narrow;
 mod phase;
@@ -31,7 +32,6 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::Args;
 use clap::ValueEnum;
-use experiment::result::FORMAT;
 use experiment::result::RunResult;
 use experiment::scenario::Scenario;
 use units::Ns;
@@ -39,6 +39,8 @@ use units::Ns;
 use self::disk::DiskUnder;
 use self::interrupt::Interrupt;
 use self::io_load::DataFiles;
+use self::keep::Growing;
+use self::keep::Kept;
 use self::phase::Bench;
 use self::progress::Progress;
 use crate::load::now;
@@ -107,6 +109,10 @@ pub struct RunArgs {
     /// Write everything that was measured to this file; `vlab report` reads it.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Go on with what --json FILE has: a run that was ended before all was measured, or
+    /// one of fewer --rounds.
+    #[arg(long, requires = "json")]
+    pub resume: bool,
     /// Measure each arm so often, instead of what the scenario says.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: Option<u32>,
@@ -133,10 +139,6 @@ pub struct RunArgs {
     /// Options of one backend.
     #[command(flatten)]
     pub kvm: crate::kvm::KvmArgs,
-    /// Go on with what --json FILE has: a run that was ended before all was measured, or
-    /// one of fewer --rounds.
-    #[arg(long, requires = "json", help_heading = "Options of --backend kvm")]
-    pub resume: bool,
 }
 
 /// The longest timeline: a result file stays readable, and so does the picture.
@@ -188,6 +190,11 @@ pub fn run(args: &RunArgs) -> anyhow::Result<String> {
         schedule::needs_daemon(&scenario).then_some(vmigrater.as_path()),
         schedule::needs_fio(&scenario),
     );
+    let growing = Growing::new(args.backend.name(), scenario.clone(), args.json.as_deref());
+    let mut kept = Kept::new(growing, environment, warnings);
+    if args.resume {
+        kept.resume()?;
+    }
     let mut bench = Bench {
         scenario: &scenario,
         interrupt: &interrupt,
@@ -196,7 +203,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<String> {
         disk,
         scratch: scratch.path(),
         vmigrater: &vmigrater,
-        started: now(),
+        started: now() - kept.lasted(),
         lead: None,
         record: record::Options {
             on: !args.no_record,
@@ -204,43 +211,12 @@ pub fn run(args: &RunArgs) -> anyhow::Result<String> {
         },
         warnings: Vec::new(),
     };
-    let steps = schedule::steps(&scenario);
-    let progress = Progress::new(steps.len() as u64);
-    progress.say("writing test data");
-    bench.files.prepare(&scenario.loads, &interrupt)?;
-    let mut phases = Vec::new();
-    for step in &steps {
-        let what = describe(step);
-        progress.say(&what);
-        let mut tries = 0;
-        let phase = loop {
-            match bench.measure(step) {
-                Ok(phase) => break phase,
-                Err(error) if tries < RETRIES && !interrupt.is_set() => {
-                    tries += 1;
-                    warnings.push(format!("{what}: measured again after a failure: {error:#}"));
-                }
-                Err(_) if interrupt.is_set() => return Err(Interrupted.into()),
-                Err(error) => return Err(error.context(what)),
-            }
-        };
-        for dead in phase.liveness.iter().filter(|one| !one.alive) {
-            warnings.push(format!("{what}: no progress: {}", dead.who));
-        }
-        phases.push(phase);
-        progress.step();
+    let measured = measure_all(&mut bench, &mut kept);
+    kept.warnings.append(&mut bench.warnings);
+    if let Err(error) = measured {
+        return Err(kept.give_up(error));
     }
-    progress.finish();
-    warnings.append(&mut bench.warnings);
-    let result = RunResult {
-        format: FORMAT,
-        backend: args.backend.name().to_owned(),
-        scenario: scenario.clone(),
-        environment,
-        phases,
-        warnings,
-        lab: None,
-    };
+    let result = kept.result(None);
     if let Some(json) = &args.json {
         result.save(json)?;
     }
@@ -249,6 +225,43 @@ pub fn run(args: &RunArgs) -> anyhow::Result<String> {
         text.push_str(IN_YOUR_VM);
     }
     Ok(text)
+}
+
+/// Phases until there are all.
+///
+/// # Errors
+/// [`Interrupted`], or what made a phase fail twice.
+fn measure_all(bench: &mut Bench<'_>, kept: &mut Kept) -> anyhow::Result<()> {
+    let (scenario, interrupt) = (bench.scenario, bench.interrupt);
+    let steps = schedule::steps(scenario);
+    let progress = Progress::new(steps.len() as u64, kept.done() as u64);
+    progress.say("writing test data");
+    bench.files.prepare(&scenario.loads, interrupt)?;
+    for step in &steps[kept.done()..] {
+        let what = describe(step);
+        progress.say(&what);
+        let mut tries = 0;
+        let phase = loop {
+            match bench.measure(step) {
+                Ok(phase) => break phase,
+                Err(_) if interrupt.is_set() => return Err(Interrupted.into()),
+                Err(error) if tries < RETRIES => {
+                    tries += 1;
+                    kept.warnings
+                        .push(format!("{what}: measured again after a failure: {error:#}"));
+                }
+                Err(error) => return Err(error.context(what)),
+            }
+        };
+        for dead in phase.liveness.iter().filter(|one| !one.alive) {
+            kept.warnings
+                .push(format!("{what}: no progress: {}", dead.who));
+        }
+        kept.push(phase);
+        progress.step();
+    }
+    progress.finish();
+    Ok(())
 }
 
 /// Is there a directory for the result? Asked before anything that takes minutes.

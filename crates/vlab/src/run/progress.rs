@@ -17,11 +17,14 @@ const LINES: u64 = 10;
 pub(super) struct Progress {
     bar: ProgressBar,
     started: Instant,
+    /// Steps of an earlier run.
+    before: u64,
     terminal: bool,
 }
 
 impl Progress {
-    pub(super) fn new(steps: u64) -> Self {
+    /// `before` of the steps are done.
+    pub(super) fn new(steps: u64, before: u64) -> Self {
         let terminal = std::io::stderr().is_terminal();
         let bar = ProgressBar::with_draw_target(
             Some(steps),
@@ -35,9 +38,11 @@ impl Progress {
         if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len}  {prefix}  {msg}") {
             bar.set_style(style);
         }
+        bar.set_position(before);
         Self {
             bar,
             started: Instant::now(),
+            before,
             terminal,
         }
     }
@@ -53,7 +58,8 @@ impl Progress {
         self.bar.inc(1);
         let (done, all) = (self.bar.position(), self.bar.length().unwrap_or(0));
         let left = all.saturating_sub(done);
-        let seconds = self.started.elapsed().as_secs_f64() * left as f64 / done.max(1) as f64;
+        let here = done.saturating_sub(self.before).max(1);
+        let seconds = self.started.elapsed().as_secs_f64() * left as f64 / here as f64;
         let left = format!("{seconds:.0} s left");
         if self.terminal {
             self.bar.set_prefix(left);

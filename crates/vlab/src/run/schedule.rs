@@ -8,6 +8,7 @@
 
 use experiment::result::ALONE;
 use experiment::result::COMPUTE_ONLY;
+use experiment::result::Phase;
 use experiment::result::SOLO;
 use experiment::result::SOLO_FIFO;
 use experiment::scenario::Arm;
@@ -34,6 +35,15 @@ pub(crate) struct Step<'a> {
     pub(crate) fifo: bool,
     /// Compute beside it?
     pub(crate) compute: bool,
+}
+
+impl Step<'_> {
+    /// Is this phase the one that the step measures?
+    pub(crate) fn is_of(&self, phase: &Phase) -> bool {
+        let load = self.load.map_or("", |load| &load.name);
+        (load, self.name, self.vms_per_pcpu, self.round)
+            == (&phase.load, &phase.arm, phase.vms_per_pcpu, phase.round)
+    }
 }
 
 /// All phases of a scenario, in order.

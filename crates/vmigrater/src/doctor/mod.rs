@@ -2,11 +2,10 @@
 //! `vmigrater doctor`: what this machine offers, what is missing and how to get
 //! it, and whether there is anything to gain.
 //!
-//! Gathers facts ([`machine`], [`steal`], [`disks`], [`privileges`],
+//! Gathers facts ([`machine`], [`steal`], [`guest::disks`], [`privileges`],
 //! [`scheduling`], and the live [`look`]), draws the conclusion ([`verdict`]) and
 //! prints both. The readers take a root directory, so tests bring their own tree.
 
-mod disks;
 mod look;
 mod machine;
 mod page;
@@ -19,6 +18,8 @@ mod verdict;
 #[cfg(test)]
 mod tests;
 
+use guest::disks::Disk;
+use guest::disks::Disks;
 use serde::Serialize;
 
 use crate::cli::DoctorArgs;
@@ -26,7 +27,6 @@ use crate::cli::Global;
 use crate::config::Effective;
 use crate::exit::Exit;
 use crate::exit::Failure;
-use disks::Disk;
 use look::Look;
 use look::Problem;
 use machine::Machine;
@@ -117,7 +117,7 @@ fn read(root: &Root) -> Facts {
     Facts {
         privileges: Privileges::read(root),
         scheduling: None,
-        disks: disks::read(root, &machine.online),
+        disks: Disks::of(&root.roots()).all(),
         steal_since_boot: steal::read(root),
         daemon: None,
         look: None,

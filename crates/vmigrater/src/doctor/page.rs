@@ -3,10 +3,10 @@
 
 use std::fmt::Write;
 
+use guest::disks::Completions;
 use units::CpuSet;
 
 use super::Facts;
-use super::disks;
 use super::look::Look;
 use super::verdict::Verdict;
 use crate::status::printable;
@@ -72,12 +72,15 @@ pub(crate) fn render(facts: &Facts, verdict: &Verdict) -> String {
             format!("{} queues", disk.queues)
         };
         let path = match &disk.completions {
-            disks::Path::FollowsTask => "completes where the task submits".into(),
-            disks::Path::On(set) if set.len() == 1 => {
+            Completions::FollowsTask => "completes where the task submits".into(),
+            Completions::On(set) if set.len() == 1 => {
                 format!("completes on vCPU {set} only: its I/O tasks live there")
             }
-            disks::Path::On(set) => format!("completes on vCPUs {set}"),
-            disks::Path::Unknown => {
+            Completions::On(set) => format!("completes on vCPUs {set}"),
+            Completions::SentOnFrom(vcpu) => format!(
+                "completes by way of vCPU {vcpu} only (rq_affinity): its I/O tasks live there"
+            ),
+            Completions::Unknown => {
                 "completion vCPU unknown, to be learnt from its requests".into()
             }
         };

@@ -2,9 +2,9 @@
 //! A directory that stands for `/`, so that every reader can be tested on a tree
 //! of one's own.
 
-use std::io;
-use std::path::Path;
 use std::path::PathBuf;
+
+use guest::act::task::Roots;
 
 /// Where `/proc` and `/sys` are looked for.
 #[derive(Clone, Debug)]
@@ -27,26 +27,11 @@ impl Root {
         Some(String::from_utf8_lossy(&bytes).trim_end().to_owned())
     }
 
-    /// The names in a directory, sorted; none if there is no such directory.
-    pub(crate) fn names(&self, path: &str) -> Vec<String> {
-        let entries = || -> io::Result<Vec<String>> {
-            std::fs::read_dir(self.path(path))?
-                .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
-                .collect()
-        };
-        let mut names = entries().unwrap_or_default();
-        names.sort();
-        names
-    }
-
-    /// The last part of where a symbolic link points.
-    pub(crate) fn link_name(&self, path: &str) -> Option<String> {
-        let target = std::fs::read_link(self.path(path)).ok()?;
-        Some(
-            Path::new(&target)
-                .file_name()?
-                .to_string_lossy()
-                .into_owned(),
-        )
+    /// The same for the daemon's readers.
+    pub(crate) fn roots(&self) -> Roots {
+        Roots {
+            proc: self.path("/proc"),
+            sys: self.path("/sys"),
+        }
     }
 }

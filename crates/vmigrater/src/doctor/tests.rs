@@ -4,6 +4,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
+use guest::disks::Completions;
 use guest::report;
 use units::Ns;
 use units::Permille;
@@ -99,7 +100,7 @@ fn a_whole_tree_is_read() {
     let disk = Disk {
         name: "vda".into(),
         queues: 1,
-        completions: disks::Path::On("1".parse().unwrap()),
+        completions: Completions::On("1".parse().unwrap()),
     };
     assert_eq!(
         facts.disks,
@@ -137,14 +138,36 @@ fn one_queue_per_vcpu_follows_the_task() {
     tree.write("/sys/block/nvme0n1/mq/1/cpu_list", "1\n");
     tree.link("/sys/block/nvme0n1/device", "../../nvme0");
     let disks = tree.facts().disks;
-    assert_eq!(disks[0].completions, disks::Path::FollowsTask);
+    assert_eq!(disks[0].completions, Completions::FollowsTask);
+}
+
+#[test]
+fn a_disk_that_sends_completions_on_lives_by_the_vcpu_of_its_interrupt() {
+    let tree = Tree::new();
+    tree.write("/sys/block/vda/queue/rq_affinity", "2\n");
+    let facts = tree.looked(30.0, 1);
+    assert_eq!(
+        facts.disks[0].completions,
+        Completions::SentOnFrom(VcpuId(1))
+    );
+    let verdict = verdict::verdict(&facts);
+    assert!(
+        verdict.words.contains("on one vCPU only"),
+        "{}",
+        verdict.words
+    );
+    let text = page::render(&facts, &verdict);
+    assert!(
+        text.contains("by way of vCPU 1 only (rq_affinity)"),
+        "{text}"
+    );
 }
 
 #[test]
 fn a_disk_without_a_known_interrupt_stays_unknown() {
     let tree = Tree::new();
     tree.write("/proc/interrupts", "     CPU0 CPU1\n");
-    assert_eq!(tree.facts().disks[0].completions, disks::Path::Unknown);
+    assert_eq!(tree.facts().disks[0].completions, Completions::Unknown);
 }
 
 #[test]

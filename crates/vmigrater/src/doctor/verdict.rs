@@ -7,7 +7,6 @@
 use serde::Serialize;
 
 use super::Facts;
-use super::disks;
 use super::privileges::NEEDED;
 use crate::exit::Exit;
 
@@ -124,7 +123,7 @@ fn gain(facts: &Facts) -> Verdict {
     let single = facts
         .disks
         .iter()
-        .any(|disk| matches!(&disk.completions, disks::Path::On(set) if set.len() == 1));
+        .any(|disk| disk.completions.vcpu().is_some());
     let caveat = if single {
         "; a disk here completes on one vCPU only, so its tasks will live on that vCPU and gain less"
     } else {

@@ -7,6 +7,7 @@ use std::fmt::Write;
 use comfy_table::Table;
 use comfy_table::presets;
 use guest::report::Balloon;
+use guest::report::Disk;
 use guest::report::Mode;
 use guest::report::Report;
 use units::Ns;
@@ -35,6 +36,9 @@ pub(crate) fn render(report: &Report) -> String {
             report.source, report.source_accuracy_ns
         ),
     );
+    if !report.disks.is_empty() {
+        line("disks", disks(&report.disks));
+    }
     line("I/O inactivity", inactivity(report));
     if report.dry_run {
         line(
@@ -126,6 +130,19 @@ fn balloons(balloons: &[Balloon]) -> String {
                     String::new()
                 },
             )
+        })
+        .collect();
+    shown.join("; ")
+}
+
+/// `254:0 vcpu 1 (as Linux says); 259:0 follows-task`.
+fn disks(disks: &[Disk]) -> String {
+    let shown: Vec<String> = disks
+        .iter()
+        .map(|disk| {
+            let known = disk.learnt || disk.completion == "unknown";
+            let from = if known { "" } else { " (as Linux says)" };
+            format!("{} {}{from}", disk.dev, disk.completion)
         })
         .collect();
     shown.join("; ")
@@ -347,6 +364,27 @@ mod tests {
         for part in ["comparisons", "wal?writer", "let go", "1.34"] {
             assert!(text.contains(part), "{part:?} missing in\n{text}");
         }
+    }
+
+    #[test]
+    fn a_disk_of_which_only_linux_has_told_says_so() {
+        let mut report = busy();
+        let disk = |dev: &str, completion: &str, learnt| Disk {
+            dev: dev.into(),
+            completions: 9,
+            completion: completion.into(),
+            learnt,
+        };
+        report.disks = vec![
+            disk("254:0", "vcpu 1", false),
+            disk("259:0", "follows-task", true),
+            disk("7:0", "unknown", false),
+        ];
+        let text = render(&report);
+        assert!(
+            text.contains("254:0 vcpu 1 (as Linux says); 259:0 follows-task; 7:0 unknown\n"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -192,6 +192,11 @@ pub(crate) static KNOBS: &[Knob] = &[
         placement.completion,
         "keep tasks on the vCPU where all their completions arrive (disks with one queue)"
     ),
+    switch!(
+        "placement.completion_prior",
+        completion_prior,
+        "believe what Linux says of where that is (queues, interrupts) until it is seen; false: learn it from requests alone"
+    ),
     Knob {
         key: "placement.margin",
         field: Field::Word {
