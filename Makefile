@@ -51,8 +51,8 @@ bench-native: ## cost, latencies, micro-benchmarks, the simulator beside SimPy, 
 	CARGO_TARGET_DIR=$(target) scripts/check-report crates/experiment/testdata/recorded.json
 	CARGO_TARGET_DIR=$(target) scripts/check-trace crates/experiment/testdata/recorded.json
 
-bench-vm: ## shares by weight and what ordinary threads pay, under the host schedulers (as root)
-	@scripts/setup vm
+bench-vm: ## shares by weight, what ordinary threads pay, another VMM, under the host schedulers (as root)
+	@scripts/setup bench-vm
 	cargo build --locked -p vlab -p scx_vcpu
 	SHARES_WINDOW=30s SCX_COST_ROUNDS=6 cargo test --locked -p vlab --test vm_scx -- --ignored --nocapture --test-threads=1
 

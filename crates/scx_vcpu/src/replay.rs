@@ -5,6 +5,7 @@
 
 mod credit2;
 mod kernel;
+mod waiting;
 
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;

@@ -60,8 +60,12 @@ pub const WATCHDOG: std::ops::RangeInclusive<Duration> =
 /// How often the policy file is looked at, and a VM's counters under iSche.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// How often cookies of core scheduling are looked for: a system call for each thread.
+/// How often cookies of core scheduling are looked for, a system call for each thread, and
+/// vCPUs that nothing told of, a look at each open file.
 const COOKIES: Duration = Duration::from_secs(5);
+
+/// Where threads are looked for.
+const PROC: &str = "/proc";
 
 /// Bytes of `struct sv_found`.
 const FOUND: usize = 16;
@@ -210,6 +214,15 @@ fn schedule(
         tell(told)
     };
     let seat = |found: Found| {
+        if seat::is_real_time(found.tid) {
+            tracing::info!(
+                vm = found.vm,
+                vcpu = found.vcpu,
+                tid = found.tid,
+                "a real-time thread, which stays one"
+            );
+            return;
+        }
         let taken = welcome(found).and_then(|_| {
             let cannot = "cannot make a vCPU thread SCHED_EXT";
             lock(&seats).take(found).context(cannot)
@@ -223,7 +236,9 @@ fn schedule(
 
     let mut rings = RingBufferBuilder::new();
     rings.add(&skel.maps.found, |bytes| {
-        if let Some(found) = Found::decode(bytes) {
+        if let Some(found) =
+            Found::decode(bytes).filter(|found| seat::is_there(Path::new(PROC), *found))
+        {
             seat(found);
         }
         0
@@ -237,7 +252,9 @@ fn schedule(
     // What the kernel's side finds when a thread comes to it. Those that a killed
     // predecessor left in SCHED_EXT come as soon as there is a scheduler.
     for found in list(&skel)? {
-        welcome(found)?;
+        if !seat::is_real_time(found.tid) {
+            welcome(found)?;
+        }
     }
     // The scheduler before its first vCPU, and the watcher before the list: a
     // vCPU that starts in between is seen twice and not missed.
@@ -296,12 +313,18 @@ fn schedule(
             // One that appears while we run.
             asked = Instant::now();
             probe::core_scheduling()?;
+            // A guest that only computes never leaves KVM_RUN: if its one call was missed, or
+            // its thread has been a real-time one until now, nothing else tells of it.
+            for found in list(&skel)? {
+                seat(found);
+            }
         }
         if looked.elapsed() >= PERIOD {
             let length = Ns(u64::try_from(looked.elapsed().as_nanos())?);
             looked = Instant::now();
             let mut told = lock(roster).retain(|tid| seat::policy_of(tid).is_some());
             teller.retain(|tid| seat::policy_of(tid).is_some());
+            lock(&seats).retain(|tid| seat::policy_of(tid).is_some());
             told.extend(lock(roster).follow(seat::allowed));
             tell(told)?;
             let told = lock(roster).weigh(|pid| cgroup::factor(Path::new("/"), pid));
@@ -377,10 +400,12 @@ fn list(skel: &MainSkel<'_>) -> anyhow::Result<Vec<Found>> {
     Ok(found_in(&bytes))
 }
 
-/// What the iterator has written.
+/// What the iterator has written, of threads that are there.
 pub(crate) fn found_in(bytes: &[u8]) -> Vec<Found> {
-    let entries = bytes.chunks_exact(FOUND);
-    entries.filter_map(Found::decode).collect()
+    let entries = bytes.chunks_exact(FOUND).filter_map(Found::decode);
+    entries
+        .filter(|found| seat::is_there(Path::new(PROC), *found))
+        .collect()
 }
 
 fn libbpf_says(_level: libbpf_rs::PrintLevel, message: String) {

@@ -6,9 +6,13 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::path::Path;
 
 /// include/uapi/linux/sched.h; not in the C library's headers.
 const SCHED_EXT: i32 = 7;
+
+/// Policies that come before the fair class and ours.
+const REAL_TIME: [i32; 3] = [libc::SCHED_FIFO, libc::SCHED_RR, libc::SCHED_DEADLINE];
 
 /// A vCPU thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,46 +40,91 @@ impl Found {
     }
 }
 
+/// Is the thread one of that process? Of a descriptor that another process has as well, or
+/// whose thread has ended, it is not: its id may be any other thread's by now.
+pub(crate) fn is_there(proc: &Path, found: Found) -> bool {
+    proc.join(format!("{}/task/{}", found.vm, found.tid))
+        .exists()
+}
+
+/// Has its owner made it a real-time thread? That comes before all of ours.
+pub(crate) fn is_real_time(tid: u32) -> bool {
+    policy_of(tid).is_some_and(|policy| REAL_TIME.contains(&policy))
+}
+
+/// A thread that we moved.
+#[derive(Clone, Copy, Debug)]
+struct Seat {
+    found: Found,
+    /// Its scheduling policy before, with the flag that it may have.
+    before: i32,
+}
+
 /// The threads that we moved, by id.
 #[derive(Debug, Default)]
 pub(crate) struct Seats {
-    ours: BTreeMap<u32, Found>,
+    ours: BTreeMap<u32, Seat>,
 }
 
 impl Seats {
-    /// Makes a thread SCHED_EXT; whether it was new.
+    /// Makes a thread SCHED_EXT; whether it was new. One that its owner has made a real-time
+    /// thread stays that.
     ///
     /// # Errors
     /// Not permitted. A thread that has gone is no error.
     pub(crate) fn take(&mut self, found: Found) -> io::Result<bool> {
-        if policy_of(found.tid) == Some(SCHED_EXT) && self.ours.contains_key(&found.tid) {
+        let Some(before) = policy_and_flag_of(found.tid) else {
+            return Ok(false);
+        };
+        let now = before & !libc::SCHED_RESET_ON_FORK;
+        if now == SCHED_EXT && self.ours.contains_key(&found.tid) {
+            return Ok(false);
+        }
+        if REAL_TIME.contains(&now) {
             return Ok(false);
         }
         // What a vCPU thread starts (a worker of the VMM) is no vCPU.
         match set_policy(found.tid, SCHED_EXT | libc::SCHED_RESET_ON_FORK) {
-            Ok(()) => Ok(self.ours.insert(found.tid, found).is_none()),
+            Ok(()) => Ok(self
+                .ours
+                .insert(found.tid, Seat { found, before })
+                .is_none()),
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(false),
             Err(error) => Err(error),
         }
     }
 
+    /// Forgets threads that have gone.
+    pub(crate) fn retain(&mut self, alive: impl Fn(u32) -> bool) {
+        self.ours.retain(|tid, _| alive(*tid));
+    }
+
     /// How many VMs and vCPUs are ours and alive.
     pub(crate) fn count(&mut self) -> (usize, usize) {
-        self.ours.retain(|tid, _| policy_of(*tid).is_some());
-        let vms: std::collections::BTreeSet<u32> = self.ours.values().map(|seat| seat.vm).collect();
+        self.retain(|tid| policy_of(tid).is_some());
+        let vms: std::collections::BTreeSet<u32> =
+            self.ours.values().map(|seat| seat.found.vm).collect();
         (vms.len(), self.ours.len())
     }
 }
 
 impl Drop for Seats {
     fn drop(&mut self) {
-        for tid in self.ours.keys() {
+        for (tid, seat) in &self.ours {
             // Only what is still as we left it: the id may be another thread's
             // by now, or somebody has chosen a policy since.
             if policy_of(*tid) == Some(SCHED_EXT) {
-                let _ = set_policy(*tid, libc::SCHED_OTHER);
+                let _ = set_policy(*tid, back_to(seat.before));
             }
         }
+    }
+}
+
+/// The policy that a thread gets back. Who had ours was left by a predecessor that was killed.
+fn back_to(before: i32) -> i32 {
+    match before & !libc::SCHED_RESET_ON_FORK {
+        SCHED_EXT => libc::SCHED_OTHER,
+        _ => before,
     }
 }
 
@@ -108,10 +157,15 @@ pub(crate) fn allow(tid: u32, cpus: &[u32]) -> io::Result<()> {
 
 /// Scheduling policy of a thread; `None` if it has gone.
 pub(crate) fn policy_of(tid: u32) -> Option<i32> {
+    policy_and_flag_of(tid).map(|policy| policy & !libc::SCHED_RESET_ON_FORK)
+}
+
+/// The same with SCHED_RESET_ON_FORK if it has that.
+fn policy_and_flag_of(tid: u32) -> Option<i32> {
     let tid = libc::pid_t::try_from(tid).ok()?;
     // SAFETY: takes a number and touches no memory of ours.
     let policy = unsafe { libc::sched_getscheduler(tid) };
-    (policy >= 0).then_some(policy & !libc::SCHED_RESET_ON_FORK)
+    (policy >= 0).then_some(policy)
 }
 
 fn set_policy(tid: u32, policy: i32) -> io::Result<()> {
@@ -140,6 +194,34 @@ mod tests {
         };
         assert!(!seats.take(nobody).unwrap());
         assert_eq!(seats.count(), (0, 0));
+    }
+
+    /// A descriptor that two processes have leads to the same thread from both.
+    #[test]
+    fn a_thread_is_its_own_processs_vcpu_while_it_lives() {
+        let proc = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(proc.path().join("7/task/70")).unwrap();
+        std::fs::create_dir_all(proc.path().join("8/task/8")).unwrap();
+        let found = |vm, tid| Found { vm, tid, vcpu: 0 };
+        assert!(is_there(proc.path(), found(7, 70)));
+        assert!(!is_there(proc.path(), found(8, 70)), "it has the file only");
+        assert!(!is_there(proc.path(), found(7, 71)), "it has ended");
+        // The id of one that has ended is another process's now.
+        assert!(!is_there(proc.path(), found(7, 8)));
+    }
+
+    #[test]
+    fn a_thread_gets_back_the_policy_that_it_had() {
+        let reset = libc::SCHED_RESET_ON_FORK;
+        for before in [
+            libc::SCHED_OTHER,
+            libc::SCHED_BATCH,
+            libc::SCHED_IDLE | reset,
+        ] {
+            assert_eq!(back_to(before), before);
+        }
+        assert_eq!(back_to(SCHED_EXT), libc::SCHED_OTHER);
+        assert_eq!(back_to(SCHED_EXT | reset), libc::SCHED_OTHER);
     }
 
     #[test]

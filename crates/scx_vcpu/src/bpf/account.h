@@ -12,6 +12,7 @@
 
 #include "table.h"
 #include "vcpu.h"
+#include "waiting.h"
 
 /* Thread to entry, for those who know a vCPU by its kernel structure only. */
 struct {
@@ -139,6 +140,8 @@ static __always_inline void leave(struct task_struct *p)
 	if (slot && *slot == knobs->slot)
 		bpf_map_delete_elem(&slot_of_tid, &tid);
 	knobs->slot = 0;
-	if (v)
-		v->state = SV_FREE;
+	if (!v)
+		return;
+	waits_no_more(v);
+	v->state = SV_FREE;
 }

@@ -28,7 +28,11 @@ static __always_inline s32 free_cpu_for(struct task_struct *p, struct sv_vcpu *v
 {
 	s32 idle;
 
-	if (!may_roam(v) || scx_bpf_test_and_clear_cpu_idle___k(cpu))
+	if (!may_roam(v))
+		return cpu;
+	/* It may have been forbidden while `p` slept there: the kernel would choose another one,
+	 * and this one would count as busy though nobody comes. */
+	if (bpf_cpumask_test_cpu___k(cpu, p->cpus_ptr) && scx_bpf_test_and_clear_cpu_idle___k(cpu))
 		return cpu;
 	idle = scx_bpf_pick_idle_cpu___k(p->cpus_ptr, 0);
 	return idle >= 0 ? idle : cpu;

@@ -19,6 +19,7 @@ static __always_inline void await_choice(struct task_struct *p, struct sv_vcpu *
 	v->cpu = cpu;
 	v->queued = 1;
 	v->io_pending = 0;
+	waits_on(v, cpu);
 	scx_bpf_dsq_insert_vtime___k(p, queue_of(cpu, QUEUE_REST), v->rest_ns ?: MIN_REST_NS,
 				     ++pcpu->sequence, enq_flags);
 }

@@ -16,6 +16,9 @@
 #define EINVAL 22
 
 /* include/uapi/linux/sched.h */
+#define SCHED_FIFO 1
+#define SCHED_RR 2
+#define SCHED_DEADLINE 6
 #define SCHED_EXT 7
 
 /* kernel/sched/ext: enum scx_ops_flags, enum scx_ent_flags */

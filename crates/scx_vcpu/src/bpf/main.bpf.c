@@ -95,6 +95,9 @@ static __always_inline void fixed_enqueue(struct task_struct *p, struct sv_vcpu 
 		v->held_until_ns = 0;
 		v->cpu = cpu;
 		whole_ns = own_slice(v, whole_ns);
+		waits_on(v, cpu);
+	} else {
+		stranger_waits_on(cpu);
 	}
 	scx_bpf_dsq_insert___v2___k(p, queue_of(cpu, QUEUE_FIRST), fixed_slice_ns(p, whole_ns),
 				    enq_flags);
@@ -236,6 +239,7 @@ void BPF_PROG(vcpu_running, struct task_struct *p)
 	account(v, SV_RUNS);
 	v->nr_turns++;
 	v->queued = 0;
+	waits_no_more(v);
 	v->due_ns = 0;
 	adopt(v, cpu);
 	if (settings.policy == SV_CREDIT2)
@@ -283,6 +287,7 @@ void BPF_PROG(vcpu_quiescent, struct task_struct *p, u64 deq_flags)
 		return;
 	account(v, SV_ASLEEP);
 	v->queued = 0;
+	waits_no_more(v);
 	if (!cap_over(v) && has_credit1())
 		credit1_sleep(v);
 }

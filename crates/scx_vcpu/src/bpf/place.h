@@ -31,6 +31,7 @@ static __always_inline void park(struct task_struct *p, struct sv_vcpu *v, s32 c
 	if (!pcpu)
 		return enqueue_stranger(p, cpu, enq_flags);
 	cap_waits(v, pcpu, cpu);
+	waits_no_more(v);
 	scx_bpf_dsq_insert_vtime___k(p, queue_of(cpu, QUEUE_CAPPED), MIN_REST_NS, ++pcpu->sequence,
 				     enq_flags);
 }

@@ -18,6 +18,7 @@
 #include "period.h"
 #include "rule_credit2.h"
 #include "turn.h"
+#include "waiting.h"
 
 /* A thread of SCHED_EXT that is no vCPU, or that found no entry: soon, shortly. */
 static __always_inline void enqueue_stranger(struct task_struct *p, s32 cpu, u64 enq_flags)
@@ -25,6 +26,7 @@ static __always_inline void enqueue_stranger(struct task_struct *p, s32 cpu, u64
 	struct sv_pcpu *pcpu = pcpu_of(cpu);
 	u64 place = settings.policy == SV_CREDIT2 && pcpu ? credit2_first(pcpu) : 0;
 
+	stranger_waits_on(cpu);
 	scx_bpf_dsq_insert_vtime___k(p, queue_of(cpu, QUEUE_FIRST), MIN_REST_NS * 10, place,
 				     enq_flags);
 }

@@ -67,6 +67,7 @@ static __always_inline void credit1_enqueue(struct task_struct *p, struct sv_vcp
 	if (!v->rest_ns)
 		credit1_key(v, pcpu);
 	class = credit1_class_of_turn(v);
+	waits_on(v, cpu);
 	scx_bpf_dsq_insert_vtime___k(
 		p, queue_of(cpu, class == CREDIT1_OVER ? QUEUE_REST : QUEUE_FIRST),
 		v->rest_ns ?: credit1_turn_ns(v, class, cpu), v->key, enq_flags);

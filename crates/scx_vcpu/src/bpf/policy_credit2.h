@@ -21,6 +21,7 @@ static __always_inline void credit2_enqueue(struct task_struct *p, struct sv_vcp
 	credit2_move(v, pcpu, cpu);
 	credit2_take(v, pcpu);
 	v->io_pending = 0;
+	waits_on(v, cpu);
 	scx_bpf_dsq_insert_vtime___k(p, queue_of(cpu, QUEUE_FIRST),
 				     v->rest_ns ?: credit2_turn_ns(v), credit2_place(v, pcpu),
 				     enq_flags);

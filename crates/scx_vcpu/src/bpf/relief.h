@@ -134,9 +134,12 @@ static __always_inline bool go_over(struct sv_vcpu *v, u32 slot, s32 to)
 {
 	struct sv_pcpu *there = pcpu_of(to);
 	u64 target, turn_ns;
+	u64 note = v->noted;
 	u32 from = v->cpu;
+	bool moved;
 
-	if (!there)
+	/* On its way into a queue, or out of it. */
+	if (!there || (u32)note != from + 1)
 		return false;
 	/* Its turn here is over. */
 	v->rest_ns = 0;
@@ -145,9 +148,14 @@ static __always_inline bool go_over(struct sv_vcpu *v, u32 slot, s32 to)
 	turn_ns = within_cap(v, turn_of_due(v, to, there));
 	if (turn_ns < MIN_REST_NS)
 		turn_ns = MIN_REST_NS;
-	if (!leave_queue(queue_of(from, QUEUE_FIRST), slot, target, turn_ns, v->key) &&
-	    !leave_queue(queue_of(from, QUEUE_REST), slot, target, turn_ns, v->key))
+	bits_join(waiting_cpus, &there->waiting, to);
+	moved = leave_queue(queue_of(from, QUEUE_FIRST), slot, target, turn_ns, v->key) ||
+		leave_queue(queue_of(from, QUEUE_REST), slot, target, turn_ns, v->key);
+	if (!moved) {
+		__sync_fetch_and_sub(&there->waiting, 1);
 		return false;
+	}
+	note_moved(v, note, to);
 	if (settings.policy != SV_ISCHE)
 		v->home = 0;
 	adopt(v, to);

@@ -18,6 +18,7 @@
 #include "rule_credit2.h"
 #include "rule_isacs.h"
 #include "rule_vslicer.h"
+#include "waiting.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -39,6 +40,76 @@ int stub_timers(struct sv_timers *ctx)
 	if (cpu >= STUB_CPUS)
 		return -EINVAL;
 	return stub_calls[cpu]++ < stub_refusals ? -ENOMEM : stub_says;
+}
+
+/* pCPUs where somebody without work looked, in this order; how many. Where he gets one, plus
+ * one. */
+u32 looked[MAX_CPUS];
+u32 nr_looked;
+u32 stub_has;
+
+static bool take_from(struct theft *theft, s32 from)
+{
+	/* A crowd does not care. */
+	if (nr_looked < MAX_CPUS)
+		looked[nr_looked++ & (MAX_CPUS - 1)] = from;
+	return stub_has == from + 1;
+}
+
+/* As go_over() and unpark() do. */
+static __always_inline void goes(struct sv_vcpu *v, u32 to)
+{
+	struct sv_pcpu *there = pcpu_of(to);
+	u64 note = v->noted;
+
+	if (!there)
+		return;
+	bits_join(waiting_cpus, &there->waiting, to);
+	note_moved(v, note, to);
+}
+
+static __always_inline u32 steals(u32 cpu)
+{
+	struct theft theft = {.cpu = cpu};
+
+	return look_where_they_wait(&theft);
+}
+
+static __always_inline u32 random_below(struct sv_crowd *crowd, u32 n)
+{
+	/* xorshift */
+	crowd->random ^= crowd->random << 13;
+	crowd->random ^= crowd->random >> 17;
+	crowd->random ^= crowd->random << 5;
+	return crowd->random % n;
+}
+
+static long crowd_step(u32 step, struct sv_crowd *crowd)
+{
+	u32 cpu = random_below(crowd, nr_cpu_ids);
+	u32 at = crowd->first + random_below(crowd, crowd->who ? 2 * SV_CROWD : SV_CROWD);
+	struct sv_vcpu *v = bpf_map_lookup_elem(&table, &at);
+
+	if (!v)
+		return 1;
+	if (crowd->who == 2)
+		steals(cpu);
+	else if (crowd->who == 1)
+		goes(v, cpu);
+	else if (random_below(crowd, 2))
+		waits_on(v, cpu);
+	else
+		waits_no_more(v);
+	return 0;
+}
+
+SEC("syscall")
+int crowd(struct sv_crowd *ctx)
+{
+	struct sv_crowd crowd = *ctx;
+
+	bpf_loop(crowd.steps, crowd_step, &crowd, 0);
+	return 0;
 }
 
 /* Makes an entry of the table a vCPU of pCPU 0. */
@@ -175,6 +246,23 @@ int replay(struct sv_step *step)
 	case SV_STEP_BEGIN:
 		v->rest_ns = step->b ? step->a : 0;
 		step->length_ns = credit2_begins(v, step->a);
+		return 0;
+	case SV_STEP_QUEUED:
+		waits_on(v, step->b);
+		return 0;
+	case SV_STEP_LEFT:
+		waits_no_more(v);
+		return 0;
+	case SV_STEP_GOES:
+		goes(v, step->b);
+		return 0;
+	case SV_STEP_STRANGE:
+		stranger_waits_on(step->b);
+		return 0;
+	case SV_STEP_STEAL:
+		stub_has = step->a;
+		nr_looked = 0;
+		step->slot = steals(step->b);
 		return 0;
 	}
 	return -1;

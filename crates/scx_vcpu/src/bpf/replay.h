@@ -37,7 +37,30 @@ enum sv_step_kind {
 	/* Credit2: its turn begins, for which it was given `a` before; the rest of an
 	 * interrupted one if `b`. `length_ns` is how long it lasts. */
 	SV_STEP_BEGIN = 12,
+	/* It comes into a queue of pCPU `b`, from which others may take it. */
+	SV_STEP_QUEUED = 13,
+	/* It has left that. */
+	SV_STEP_LEFT = 14,
+	/* Somebody who holds no lock takes it from one pCPU's queue to pCPU `b`'s. */
+	SV_STEP_GOES = 15,
+	/* A thread without an entry comes into a queue of pCPU `b`. */
+	SV_STEP_STRANGE = 16,
+	/* pCPU `b` has no work, and pCPU `a` - 1 one for it, or none has: `slot` says whether it
+	 * got that, `looked` where it looked. */
+	SV_STEP_STEAL = 17,
 };
+
+/* Somebody who does so many steps at random beside others. */
+struct sv_crowd {
+	/* 0: comes and goes, of the vCPUs from `first` on; 1: takes vCPUs elsewhere; 2: steals. */
+	u32 who;
+	u32 first;
+	u32 steps;
+	u32 random;
+};
+
+/* vCPUs of each who comes and goes. */
+#define SV_CROWD 4
 
 struct sv_step {
 	/* enum sv_step_kind */
@@ -52,4 +75,5 @@ struct sv_step {
 	u32 pad;
 };
 
+_Static_assert(sizeof(struct sv_crowd) == 16, "written by Rust");
 _Static_assert(sizeof(struct sv_step) == 40, "written by Rust");

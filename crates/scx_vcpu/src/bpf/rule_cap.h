@@ -9,6 +9,7 @@
  */
 #pragma once
 
+#include "bits.h"
 #include "rule_credit1.h"
 #include "rule_credit2.h"
 
@@ -17,40 +18,8 @@ static __always_inline bool has_credit1(void)
 	return settings.policy == SV_CREDIT1 || settings.policy == SV_ISCHE;
 }
 
-/*
- * pCPUs where vCPUs wait for their caps, a bit each: who has no work looks at these only.
- *
- * A bit may be set though nobody waits there any more; it is clear only where nobody does.
- * Who is the first to wait counts itself and then sets the bit; who clears a bit then
- * looks at the count, and sets the bit again if somebody has come. Counting and clearing
- * are atomic operations whose result is used: those order what is before and after them
- * for all CPUs (Documentation/atomic_t.txt; others order nothing, but on x86). So if the
- * bit was set before it was cleared, who cleared it sees the count; and otherwise it
- * stays set.
- */
+/* pCPUs where vCPUs wait for their caps: who has no work looks at these only. */
 u64 parked_cpus[MAX_CPUS / 64];
-
-static __always_inline u64 *parked_word(u32 cpu)
-{
-	return &parked_cpus[cpu / 64 & (MAX_CPUS / 64 - 1)];
-}
-
-/* One more waits on `cpu`. */
-static __always_inline void parked_joins(struct sv_pcpu *pcpu, u32 cpu)
-{
-	/* The others find the bit set, or about to be. */
-	if (!__sync_fetch_and_add(&pcpu->parked, 1))
-		__sync_fetch_and_or(parked_word(cpu), 1ULL << (cpu & 63));
-}
-
-/* Nobody waited on `cpu` a moment ago. */
-static __always_inline void parked_clear(struct sv_pcpu *pcpu, u32 cpu)
-{
-	u64 *word = parked_word(cpu), bit = 1ULL << (cpu & 63);
-
-	if (__sync_fetch_and_and(word, ~bit) & bit && *(volatile u32 *)&pcpu->parked)
-		__sync_fetch_and_or(word, bit);
-}
 
 /* It waits no longer for its cap, or never did; whether it had. Only one of those who ask
  * at the same moment, on different pCPUs, hears so. */
@@ -75,7 +44,7 @@ static __always_inline void cap_waits(struct sv_vcpu *v, struct sv_pcpu *pcpu, s
 		credit2_move(v, pcpu, cpu);
 	v->cpu = cpu;
 	v->rest_ns = 0;
-	parked_joins(pcpu, cpu);
+	bits_join(parked_cpus, &pcpu->parked, cpu);
 	v->parked = 1;
 }
 

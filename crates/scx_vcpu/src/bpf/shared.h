@@ -254,6 +254,9 @@ struct sv_vcpu {
 	/* As in sv_knobs. */
 	u64 slice_ns;
 	u64 latency_ns;
+	/* The pCPU where it is counted as waiting, plus one (0: nowhere), and in the upper half
+	 * a number of that wait; see waiting.h. */
+	u64 noted;
 	/* When its latency is over, while it waits; 0: it waits as its policy says. */
 	u64 due_ns;
 	/* vSlicer: what it may still run in this round. */
@@ -280,6 +283,10 @@ struct sv_pcpu {
 	u32 slot;
 	/* How many vCPUs wait here for the next period because of their caps. */
 	u32 parked;
+	/* How many vCPUs wait here that another pCPU may take, and whether a thread without an
+	 * entry ever did; see waiting.h. */
+	u32 waiting;
+	u32 strangers;
 	/* When a vCPU ran here last. */
 	u64 left_ns;
 	/* When they were looked at last. */
@@ -328,8 +335,8 @@ struct sv_pcpu {
 _Static_assert(sizeof(struct sv_found) == 16, "read by Rust");
 _Static_assert(sizeof(struct sv_knobs) == 48, "written by Rust");
 _Static_assert(sizeof(struct sv_set) == 40, "written by Rust");
-_Static_assert(sizeof(struct sv_vcpu) == 344, "read by Rust");
-_Static_assert(sizeof(struct sv_pcpu) == 184, "read by Rust");
+_Static_assert(sizeof(struct sv_vcpu) == 352, "read by Rust");
+_Static_assert(sizeof(struct sv_pcpu) == 192, "read by Rust");
 _Static_assert(sizeof(struct sv_apply) == 16, "written by Rust");
 _Static_assert(sizeof(struct sv_timers) == 8, "written by Rust");
 _Static_assert(sizeof(struct sv_waker) == 16, "read by Rust");

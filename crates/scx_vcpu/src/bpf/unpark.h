@@ -43,14 +43,18 @@ WALKED_ONCE int unpark(s32 cpu)
 	while ((p = bpf_iter_scx_dsq_next___k(&it))) {
 		struct sv_vcpu *v = entry_of_task(p);
 		enum queue queue;
+		u64 note;
 
 		if (!v || is_capped(v) || !cap_over(v))
 			continue;
+		note = v->noted;
 		if (has_credit1())
 			credit1_join(v);
 		queue = policy_key(v, pcpu, cpu);
 		scx_bpf_dsq_move_set_slice___k(&it, within_cap(v, own_slice(v, settings.slice_ns)));
 		scx_bpf_dsq_move_set_vtime___k(&it, v->key);
+		bits_join(waiting_cpus, &pcpu->waiting, cpu);
+		note_moved(v, note, cpu);
 		/* This pCPU runs one of them; another one may be idle beside the next. */
 		if (scx_bpf_dsq_move_vtime___k(&it, p, queue_of(cpu, queue), 0))
 			call_idle_for(p, v);
@@ -76,13 +80,13 @@ static long unpark_bit(u32 at, struct parked_walk *walk)
 		return 0;
 	unpark(cpu);
 	if (!pcpu->parked)
-		parked_clear(pcpu, cpu);
+		bits_clear(parked_cpus, &pcpu->parked, cpu);
 	return 0;
 }
 
 static long unpark_word(u32 at, void *none)
 {
-	struct parked_walk walk = {.bits = *parked_word(at * 64), .first = at * 64};
+	struct parked_walk walk = {.bits = *bits_word(parked_cpus, at * 64), .first = at * 64};
 
 	if (walk.bits)
 		bpf_loop(64, unpark_bit, &walk, 0);

@@ -11,7 +11,11 @@
  *    the vCPUs that were there before us;
  *  - the fentry program is called for each KVM_RUN and finds new ones at once.
  *
- * Limits: a vCPU that has never run is not found until it does.
+ * The iterator sees whoever has the descriptor, and the thread that ran it last may have
+ * ended since: user space looks whether that thread is one of this process.
+ *
+ * Limits: a vCPU that has never run is not found until it does. A thread that runs several
+ * has the number of the first, and one that has run a vCPU counts as one until it ends.
  */
 #pragma once
 
@@ -26,8 +30,13 @@ struct {
 	__uint(max_entries, 64 * 1024);
 } found SEC(".maps");
 
-/* vCPUs that did not fit into `found`; the next KVM_RUN tries again. */
+/* vCPUs that did not fit into `found`; the next KVM_RUN tries again, or user space finds them
+ * when it next walks over all descriptors. */
 u64 nr_found_lost;
+
+/* Times that there was no memory for what is known of a thread: the kernel may not wait for
+ * it here. */
+u64 nr_no_storage;
 
 static __always_inline struct sv_knobs *vcpu_of(struct task_struct *p)
 {
@@ -44,6 +53,17 @@ static __always_inline bool may_be_ours(struct task_struct *p)
 #endif
 }
 
+/* Whoever made it a real-time thread has decided: it comes before all of ours and the fair
+ * class, and is left alone. */
+static __always_inline bool is_real_time(struct task_struct *p)
+{
+#ifdef ONLY_LOOKS
+	return false;
+#else
+	return p->policy == SCHED_FIFO || p->policy == SCHED_RR || p->policy == SCHED_DEADLINE;
+#endif
+}
+
 SEC("fentry/kvm_arch_vcpu_ioctl_run")
 int BPF_PROG(vcpu_runs, struct kvm_vcpu *kvm_vcpu)
 {
@@ -52,23 +72,27 @@ int BPF_PROG(vcpu_runs, struct kvm_vcpu *kvm_vcpu)
 	struct sv_knobs *knobs;
 
 	/* Still told again when user space could not make it SCHED_EXT. */
-	if (may_be_ours(p) && vcpu_of(p))
+	if ((may_be_ours(p) && vcpu_of(p)) || is_real_time(p))
 		return 0;
 	knobs = bpf_task_storage_get(&vcpus, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (!knobs)
-		return 0;
-	knobs->vm = p->tgid;
-	knobs->vcpu = kvm_vcpu->vcpu_id;
-	if (!knobs->weight)
-		knobs->weight = DEFAULT_WEIGHT;
+	if (knobs) {
+		knobs->vm = p->tgid;
+		knobs->vcpu = kvm_vcpu->vcpu_id;
+		if (!knobs->weight)
+			knobs->weight = DEFAULT_WEIGHT;
+	} else {
+		/* No memory in this moment. User space makes it: there may be no next KVM_RUN,
+		 * if the guest only computes. */
+		__sync_fetch_and_add(&nr_no_storage, 1);
+	}
 	entry = bpf_ringbuf_reserve(&found, sizeof(*entry), 0);
 	if (!entry) {
 		__sync_fetch_and_add(&nr_found_lost, 1);
 		return 0;
 	}
-	entry->vm = knobs->vm;
+	entry->vm = p->tgid;
 	entry->tid = p->pid;
-	entry->vcpu = knobs->vcpu;
+	entry->vcpu = kvm_vcpu->vcpu_id;
 	entry->pad = 0;
 	bpf_ringbuf_submit(entry, BPF_RB_FORCE_WAKEUP);
 	return 0;

@@ -39,6 +39,11 @@ pub(super) enum Kind {
     Park,
     Unpark,
     Begin,
+    Queued,
+    Left,
+    Goes,
+    Strange,
+    Steal,
 }
 
 /// The kernel's side.
@@ -46,12 +51,22 @@ pub(super) struct Kernel<'a>(pub(super) skel::ReplaySkel<'a>);
 
 impl<'a> Kernel<'a> {
     pub(super) fn load(rules: &Rules, storage: &'a mut MaybeUninit<libbpf_rs::OpenObject>) -> Self {
+        Self::of(CPUS as u32, rules, storage)
+    }
+
+    /// That of a host with so many pCPUs.
+    pub(super) fn of(
+        cpus: u32,
+        rules: &Rules,
+        storage: &'a mut MaybeUninit<libbpf_rs::OpenObject>,
+    ) -> Self {
         let mut open = skel::ReplaySkelBuilder::default().open(storage).unwrap();
         let ours = load::settings(rules).unwrap();
-        let theirs = &mut open.maps.rodata_data.as_deref_mut().unwrap().settings;
+        let rodata = open.maps.rodata_data.as_deref_mut().unwrap();
         // SAFETY: both are made from the same `struct sv_settings`, plain integers.
-        *theirs = unsafe { std::mem::transmute_copy(&ours) };
-        open.maps.pcpus.set_max_entries(CPUS as u32).unwrap();
+        rodata.settings = unsafe { std::mem::transmute_copy(&ours) };
+        rodata.nr_cpu_ids = cpus;
+        open.maps.pcpus.set_max_entries(cpus).unwrap();
         Self(open.load().unwrap())
     }
 

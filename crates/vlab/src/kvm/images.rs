@@ -114,17 +114,14 @@ pub(super) fn host(
          done\n\
          exit $code\n"
     );
-    let mut image = Image::builder(kernel)
+    let image = Image::builder(kernel)
         .module("kvm_amd")
         .module("null_blk")
         .binary(&programs.vlab)
         .binary(&programs.scx_vcpu)
         .file(guest.kernel().vmlinuz(), GUEST_KERNEL)
         .file(guest.initramfs(), GUEST_INITRAMFS)
-        .script(script);
-    let files = userland.files(&["qemu-system-x86_64"])?;
-    for (here, inside) in files.into_iter().chain(userland.firmware()) {
-        image = image.file(here, inside);
-    }
+        .script(script)
+        .qemu_of(userland)?;
     Ok(image.build()?)
 }

@@ -19,6 +19,7 @@ use anyhow::Context;
 
 use super::Store;
 use super::apt::Apt;
+use super::image::Builder;
 use super::store::Staged;
 
 /// Where they come from. With QEMU 10.0 an emulated KVM host lost guests; whether
@@ -59,6 +60,33 @@ impl Qemu {
             program,
             first: words,
         })
+    }
+}
+
+impl Qemu {
+    /// Words that run QEMU in an image that has it, see [`Builder::qemu`].
+    #[must_use]
+    pub fn inside() -> String {
+        Userland::qemu_inside().join(" ")
+    }
+}
+
+impl Builder {
+    /// The same QEMU, for guests of the guest's own; [`Qemu::inside`] runs it.
+    ///
+    /// # Errors
+    /// It cannot be fetched or unpacked.
+    pub fn qemu(self, store: &Store) -> anyhow::Result<Self> {
+        self.qemu_of(&Userland::open(store, RELEASE, QEMU)?)
+    }
+
+    /// QEMU of this tree with its firmware.
+    pub(crate) fn qemu_of(mut self, userland: &Userland) -> anyhow::Result<Self> {
+        let files = userland.files(&["qemu-system-x86_64"])?;
+        for (here, inside) in files.into_iter().chain(userland.firmware()) {
+            self = self.file(here, inside);
+        }
+        Ok(self)
     }
 }
 
@@ -175,7 +203,7 @@ impl Userland {
     }
 
     /// QEMU's firmware: on this machine, and inside.
-    pub(crate) fn firmware(&self) -> Vec<(PathBuf, PathBuf)> {
+    fn firmware(&self) -> Vec<(PathBuf, PathBuf)> {
         [
             "usr/share/seabios/bios-256k.bin",
             "usr/share/qemu/kvmvapic.bin",

@@ -23,6 +23,7 @@ mod service;
 mod shares;
 mod suspend;
 mod turns;
+mod vmms;
 
 use std::path::Path;
 use std::time::Duration;
@@ -51,6 +52,10 @@ const TRIES: u32 = 3;
 struct Machine<'a> {
     /// Programs of this machine.
     programs: &'a [&'a Path],
+    /// Files of this machine, and where they are in it.
+    files: &'a [(&'a Path, &'a str)],
+    /// QEMU, for VMs of its own.
+    qemu: bool,
     /// A unit of ours, under systemd.
     unit: Option<&'a Path>,
     /// pCPUs, if not two.
@@ -82,6 +87,12 @@ fn boot_with(script: &str, machine: Machine<'_>) -> Output {
         .script(format!("{}{script}", include_str!("common.sh")));
     for program in machine.programs {
         image = image.binary(program);
+    }
+    for (file, place) in machine.files {
+        image = image.file(*file, place);
+    }
+    if machine.qemu {
+        image = image.qemu(&store).unwrap();
     }
     if let Some(unit) = machine.unit {
         image = image.systemd(unit);
