@@ -66,20 +66,17 @@ fn a_policy_file_with_an_error_is_told_in_one_line() {
     for (text, parts) in [
         (
             "[credit1]\nslice = \"1us\"\n",
-            ["line 2: credit1.slice = 1 us", "use 1 ms to 3 s"],
+            [":2: credit1.slice = 1 us", "use 1 ms to 3 s"],
         ),
         (
             "[[vm]]\nmatch = \"a\"\nweight = \"many\"\n",
-            ["line 3: vm.weight: ", "\"many\", expected a whole number"],
+            [":3: vm.weight: ", "\"many\", expected a whole number"],
         ),
         (
             "\n[credit2]\nslices = \"10ms\"\n",
-            [
-                "line 3: ",
-                "unknown field `slices`, expected one of `slice`",
-            ],
+            [":3: ", "unknown field `slices`, expected one of `slice`"],
         ),
-        ("[credit2\n", ["line 1: ", "expected"]),
+        ("[credit2\n", [":1: ", "expected"]),
     ] {
         std::fs::write(&path, text).unwrap();
         let path = path.display().to_string();
@@ -87,7 +84,7 @@ fn a_policy_file_with_an_error_is_told_in_one_line() {
         let said = said(&output);
         assert_eq!(output.status.code(), Some(2), "{said}");
         assert_eq!(said.trim_end().lines().count(), 1, "{said}");
-        let begins = format!("scx_vcpu: {path}, line ");
+        let begins = format!("scx_vcpu: {path}:");
         assert!(said.starts_with(&begins), "{said}");
         assert!(parts.iter().all(|part| said.contains(part)), "{said}");
         assert_eq!(
