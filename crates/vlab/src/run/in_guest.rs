@@ -25,6 +25,7 @@ use super::io_load::ComputeLoad;
 use super::io_load::DataFiles;
 use super::io_load::IoLoad;
 use super::phase::warmup;
+use super::record;
 use super::record::Recorder;
 pub(crate) use super::record::Recording;
 use super::schedule;
@@ -138,12 +139,15 @@ impl InGuest {
             .filter(|_| !io.tids().is_empty())
             .and_then(|room| or_none(Recorder::load(io.tids(), room)));
         let mut running = self.start(step, &io, recorder.is_some())?;
-        self.interrupt.sleep(warmup(&scenario, step.vms_per_pcpu))?;
-        running.window_opens()?;
-        edge()?;
+        let warmup = warmup(&scenario, step.vms_per_pcpu);
+        let lead = record::lead(scenario.measure.window, warmup);
+        self.interrupt.sleep(warmup - lead)?;
         if let Some(recorder) = &recorder {
             recorder.start();
         }
+        self.interrupt.sleep(lead)?;
+        running.window_opens()?;
+        edge()?;
         let is_disk = step.load.is_some_and(|load| schedule::on_disk(&load.kind));
         let disk = self.disk.as_ref().filter(|_| is_disk);
         let before = disk.map(DiskUnder::completions).transpose()?;

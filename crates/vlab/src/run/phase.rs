@@ -142,14 +142,16 @@ impl Bench<'_> {
             }
         };
         steps.done("start freezer and arm");
-        self.interrupt
-            .sleep_until(warm_from + warmup(self.scenario, step.vms_per_pcpu))?;
-        steps.done("warm up");
-        running.window_opens()?;
-        let machine = Snapshot::take();
+        let warmup = warmup(self.scenario, step.vms_per_pcpu);
+        let lead = record::lead(self.scenario.measure.window, warmup);
+        self.interrupt.sleep_until(warm_from + (warmup - lead))?;
         if let Some(recorder) = &recorder {
             recorder.start();
         }
+        self.interrupt.sleep_until(warm_from + warmup)?;
+        steps.done("warm up");
+        running.window_opens()?;
+        let machine = Snapshot::take();
 
         let is_disk = step.load.is_some_and(|load| schedule::on_disk(&load.kind));
         let disk = self.disk.as_ref().filter(|_| is_disk);
@@ -233,7 +235,9 @@ impl Bench<'_> {
             return Ok(None);
         }
         // Generously: the log must also hold what is recorded until it is stopped.
-        let length = self.scenario.measure.window + self.scenario.sharing.slice * u64::from(vms);
+        let window = self.scenario.measure.window;
+        let lead = record::lead(window, warmup(self.scenario, vms));
+        let length = lead + window + self.scenario.sharing.slice * u64::from(vms);
         match Recorder::load(tids, length) {
             Ok(recorder) => Ok(Some(recorder)),
             Err(error) => {

@@ -34,6 +34,13 @@ const EVENTS_PER_S: u64 = 300_000;
 /// On all CPUs together at most: 96 MiB.
 const EVENTS_MAX: u64 = 1 << 22;
 
+/// How long before its window a phase is recorded, at the end of its warm-up: what a thread does
+/// when the window opens is known from the event before that. Of one without any, that wakes, a
+/// pause could not be told from a wait for the disk; so pauses may be a quarter of a window.
+pub(super) fn lead(window: Ns, warmup: Ns) -> Ns {
+    (window / 4).min(warmup)
+}
+
 /// What to record.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Options {
