@@ -11,7 +11,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 target := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo demo-vm test bench bench-native bench-vm install fmt
+.PHONY: help setup build demo demo-vm test bench bench-native bench-vm bench-findings install fmt
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' $(MAKEFILE_LIST) | \
@@ -55,6 +55,9 @@ bench-vm: ## shares by weight, what ordinary threads pay, another VMM, under the
 	@scripts/setup bench-vm
 	cargo build --locked -p vlab -p scx_vcpu
 	SHARES_WINDOW=30s SCX_COST_ROUNDS=6 cargo test --locked -p vlab --test vm_scx -- --ignored --nocapture --test-threads=1
+
+bench-findings: build ## what helps and what does not, with enough rounds to tell (as root, about 45 minutes)
+	CARGO_TARGET_DIR=$(target) scripts/bench-findings
 
 install: build ## programs and systemd units below PREFIX=/usr/local
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(UNITDIR)
