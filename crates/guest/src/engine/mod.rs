@@ -46,7 +46,7 @@ mod preferred;
 mod priors;
 mod seat;
 mod snapshot;
-mod steal_stat;
+pub(crate) mod steal_stat;
 mod thread;
 mod trials;
 mod view;

@@ -18,6 +18,9 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// Steal since the last look that means sharing.
 const STEAL_MIN: Ns = Ns::from_ms(20);
 
+/// The unit of /proc/stat: USER_HZ is 100 on every architecture that KVM runs on.
+pub(crate) const TICK: Ns = Ns::from_ms(10);
+
 /// What a look has shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
@@ -42,10 +45,9 @@ pub(super) struct StealStat {
 
 impl StealStat {
     pub(super) fn new(settings: &Settings) -> Self {
-        let file = settings.steal_stat.clone();
         let now = Instant::now();
         let mut stat = Self {
-            file: file.unwrap_or_else(|| "/proc/stat".into()),
+            file: file(settings),
             quiet_after: settings.quiet_after.to_std(),
             looked: now,
             stolen: Ns::ZERO,
@@ -92,11 +94,23 @@ impl StealStat {
     }
 }
 
-/// The eighth number of the `cpu` line, in ticks of 10 ms.
+fn file(settings: &Settings) -> PathBuf {
+    let stand_in = settings.steal_stat.clone();
+    stand_in.unwrap_or_else(|| "/proc/stat".into())
+}
+
+/// The VM's stolen time since boot, or why it cannot be known.
+pub(crate) fn total(settings: &Settings) -> Result<Ns, String> {
+    let file = file(settings);
+    let text = fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))?;
+    steal_of(&text).ok_or_else(|| format!("{} has no column for it", file.display()))
+}
+
+/// The eighth number of the `cpu` line, in ticks.
 fn steal_of(stat: &str) -> Option<Ns> {
     let line = stat.lines().find(|line| line.starts_with("cpu "))?;
     let ticks: u64 = line.split_whitespace().nth(8)?.parse().ok()?;
-    Some(Ns::from_ms(ticks.saturating_mul(10)))
+    Some(TICK * ticks)
 }
 
 #[cfg(test)]

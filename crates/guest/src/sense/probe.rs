@@ -18,6 +18,7 @@ use super::Sense;
 use super::SenseError;
 use super::Source;
 use super::locate;
+use crate::engine::steal_stat;
 use crate::settings::Settings;
 
 /// One slice source.
@@ -25,9 +26,11 @@ use crate::settings::Settings;
 pub struct SourceFacts {
     /// Its name.
     pub name: &'static str,
-    /// Typical error of an instant, measured now; `None` if the source cannot
+    /// Typical error, measured now where it can be; `None` if the source cannot
     /// be used.
     pub accuracy_ns: Option<Ns>,
+    /// What that is the error of, and what it consists of.
+    pub error_of: &'static str,
     /// Why it cannot be used.
     pub missing: Option<String>,
 }
@@ -55,15 +58,25 @@ pub fn probe(settings: &Settings) -> Probe {
         Some(id) => (Source::StealMap, locate::map_pages(id, vcpus).map(drop)),
         None => (Source::StealPage, locate::kvm_pages(vcpus).map(drop)),
     };
+    let look = steal.1.and_then(|()| snapshot_time(settings));
     sources.push(SourceFacts {
         name: steal.0.name(),
-        accuracy_ns: steal.1.is_ok().then(|| snapshot_time(settings)).flatten(),
-        missing: steal.1.err().map(|error| error.to_string()),
+        accuracy_ns: look.as_ref().ok().copied(),
+        error_of: "an instant that user space asks for; gaps are the hypervisor's own count",
+        missing: look.err().map(|error| error.to_string()),
     });
     sources.push(SourceFacts {
         name: Source::Heartbeat.name(),
         accuracy_ns: Some(settings.heartbeat.period + timer_lateness(settings.heartbeat.period)),
+        error_of: "an instant; the period and how late its timer is",
         missing: None,
+    });
+    let account = steal_stat::total(settings);
+    sources.push(SourceFacts {
+        name: "proc-stat",
+        accuracy_ns: account.as_ref().ok().map(|_| steal_stat::TICK),
+        error_of: "the VM's stolen time; wakes the daemon, knows no slices",
+        missing: account.err(),
     });
     Probe {
         tick: btf.is_some_and(|btf| {
@@ -85,22 +98,20 @@ pub(crate) fn accuracy(sense: &Sense, settings: &Settings) -> Ns {
 }
 
 /// A steal page is exact; what is left is the time that a look at it takes.
-fn snapshot_time(settings: &Settings) -> Option<Ns> {
-    median_snapshot(&Sense::load(settings).ok()?)
+fn snapshot_time(settings: &Settings) -> Result<Ns, SenseError> {
+    median_snapshot(&Sense::load(settings)?)
 }
 
-fn median_snapshot(sense: &Sense) -> Option<Ns> {
-    let mut lengths: Vec<Duration> = (0..65)
-        .filter_map(|_| {
-            let start = Instant::now();
-            sense.snapshot().ok()?;
-            Some(start.elapsed())
-        })
-        .collect();
+fn median_snapshot(sense: &Sense) -> Result<Ns, SenseError> {
+    let look = || {
+        let start = Instant::now();
+        sense.snapshot().map(|_| start.elapsed())
+    };
+    let mut lengths = (0..65)
+        .map(|_| look())
+        .collect::<Result<Vec<Duration>, _>>()?;
     lengths.sort_unstable();
-    lengths
-        .get(lengths.len() / 2)
-        .map(|length| (*length).into())
+    Ok(lengths[lengths.len() / 2].into())
 }
 
 /// How late a timer of this length usually is: the median of some.

@@ -116,7 +116,7 @@ pub(crate) fn render(facts: &Facts, verdict: &Verdict) -> String {
 fn seen(look: &Look, line: &mut impl FnMut(&str, String)) {
     for source in &look.sources {
         let value = match (&source.accuracy_ns, &source.missing) {
-            (Some(accuracy), _) => format!("usable, accurate to {accuracy}"),
+            (Some(accuracy), _) => format!("usable, accurate to {accuracy} ({})", source.error_of),
             (None, Some(missing)) => format!("not usable: {missing}"),
             (None, None) => "not usable".into(),
         };
