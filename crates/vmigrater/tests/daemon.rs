@@ -91,6 +91,19 @@ fn root_a_second_daemon_names_the_first_and_goes() {
 }
 
 #[test]
+fn root_another_lock_file_is_no_way_to_a_second_daemon() {
+    let (home, other) = (Home::new(), Home::new());
+    let first = Daemon::start(&home);
+    // In the first one's network namespace, see `Home::command`.
+    let pid = first.report.pid.to_string();
+    let mut command = other.command(&["nsenter", "--net", "--target", &pid]);
+    let second = command.arg("run").output().unwrap();
+    assert_eq!(second.status.code(), Some(5));
+    let line = one_line(&second);
+    assert!(line.contains("with another --lock;"), "{line}");
+}
+
+#[test]
 fn root_a_killed_daemon_ends_its_supervisor_with_the_signal() {
     let home = Home::new();
     let mut daemon = Daemon::start(&home);

@@ -162,6 +162,108 @@ echo "after $(mask $r0) $(mask $r1) $(mask $c0) $(mask $c1)"
 ls /run/vmigrater
 "#;
 
+/// With two vCPUs there is nowhere left to move to when one is taken; with three the
+/// daemon goes on with the others.
+const THREE: &str = r#"
+failed() {
+	answers && number invalid
+}
+
+# 20 moves were made since the number in /tmp/moves.
+moved_on() {
+	answers && [ "$(number n_migrate)" -ge $(($(cat /tmp/moves) + 20)) ]
+}
+
+# EVENT: how many moves fail while 20 are made.
+refused() {
+	before=$(failed)
+	number n_migrate >/tmp/moves
+	if until_ok "$daemon" moved_on; then echo "$1 moves yes"; else echo "$1 moves no: $(cat /tmp/status)"; fi
+	echo "$1 refused $(($(failed) - before))"
+}
+
+both_held() {
+	answers && grep -q "\"tid\":$r0,.*\"tid\":$r1,\|\"tid\":$r1,.*\"tid\":$r0," /tmp/status
+}
+
+held_on() {
+	[ "$(mask "$r0")" = "$1" ] || [ "$(mask "$r1")" = "$1" ]
+}
+
+configure
+dd if=/dev/vda of=/dev/null bs=4k iflag=direct 2>/dev/null &
+r0=$!
+dd if=/dev/vda of=/dev/null bs=4k iflag=direct skip=100000 2>/dev/null &
+r1=$!
+for n in 0 1 2; do
+	sh -c 'while :; do :; done' &
+done
+vmigrater run >/tmp/daemon.log 2>&1 &
+daemon=$!
+until_ok "$daemon" answers || exit 1
+echo "vlab: share"
+until_ok "$daemon" held_on 2 && echo "offline held yes"
+
+echo 0 >/sys/devices/system/cpu/cpu2/online
+until_ok "$daemon" both_held && echo "offline both yes"
+refused offline
+echo "offline rows $(grep -o '"stolen_ns"' /tmp/status | wc -l)"
+echo 1 >/sys/devices/system/cpu/cpu2/online
+until_ok "$daemon" held_on 2 && echo "online held yes"
+
+echo +cpuset >/sys/fs/cgroup/cgroup.subtree_control
+mkdir /sys/fs/cgroup/readers
+echo "$r0" >/sys/fs/cgroup/readers/cgroup.procs
+echo "$r1" >/sys/fs/cgroup/readers/cgroup.procs
+until_ok "$daemon" both_held && echo "cpuset joined yes"
+echo 0-1 >/sys/fs/cgroup/readers/cpuset.cpus
+until_ok "$daemon" both_held && echo "cpuset both yes"
+refused cpuset
+echo 0-2 >/sys/fs/cgroup/readers/cpuset.cpus
+until_ok "$daemon" held_on 2 && echo "widened held yes"
+
+kill -TERM "$daemon"
+wait "$daemon"
+echo "ended $?"
+echo "after $(mask $r0) $(mask $r1)"
+grep -E 'WARN|ERROR|panick' /tmp/daemon.log
+"#;
+
+/// A refusal for each task that was to go there at that moment, and no more.
+const REFUSED: u32 = 4;
+
+#[test]
+fn root_vm_6_12_three_vcpus_go_on_with_those_that_are_left() {
+    let machine = vm::Machine {
+        sharing: Some(vm::SHARING),
+        vcpus: Some(3),
+        ..vm::Machine::default()
+    };
+    let output = &vm::run("6.12", &format!("{SPEAK_AGAIN}{THREE}"), machine);
+    let told = &output.stdout;
+    eprintln!("{told}");
+    for (event, claims) in [
+        (
+            "offline",
+            &["held yes", "both yes", "moves yes", "rows 2"][..],
+        ),
+        ("online", &["held yes"]),
+        ("cpuset", &["joined yes", "both yes", "moves yes"]),
+        ("widened", &["held yes"]),
+        ("ended", &["0"]),
+        ("after", &["0-2 0-2"]),
+    ] {
+        let said = vm::all(output, event);
+        for claim in claims {
+            assert!(said.contains(claim), "{event}: no {claim:?} in {told}");
+        }
+    }
+    for event in ["offline refused", "cpuset refused"] {
+        let refused: u32 = vm::all(output, event)[0].parse().unwrap();
+        assert!(refused <= REFUSED, "{event} {refused}: {told}");
+    }
+}
+
 /// The one boot of a kernel.
 fn events(series: &'static str) -> &'static Output {
     static BOOTS: [vm::Once; 3] = [const { vm::Once::new() }; 3];

@@ -27,7 +27,8 @@ use super::task::Roots;
 #[derive(Debug)]
 pub(super) struct Debt {
     key: TaskKey,
-    /// What its owner had asked for.
+    /// What its owner had given it, and what has to be asked for to get that.
+    owners: Owners,
     asked: CpuSet,
     /// What the kernel has made of it; anything else is somebody's later choice.
     left: CpuSet,
@@ -49,6 +50,10 @@ impl Debt {
         }
         Some(Self {
             key,
+            owners: Owners {
+                mask: original.mask,
+                whole_cpuset: original.whole_cpuset,
+            },
             asked: mask::owners(original),
             left: facts.mask,
             missing,
@@ -98,6 +103,13 @@ impl Debt {
     }
 }
 
+/// See the fields of [`Original`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Owners {
+    pub(super) mask: CpuSet,
+    pub(super) whole_cpuset: bool,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Repaid {
     /// It has all of its CPUs.
@@ -145,6 +157,23 @@ impl Actor {
         });
         self.debts().append(&mut debts);
         paid
+    }
+
+    /// A thread with this mask is taken hold of again before all of its CPUs are back:
+    /// the new hold owes what the last one did, or its narrow mask would be taken for
+    /// somebody's choice and the missing CPUs forgotten. What its owner had given it, if
+    /// anything is owed.
+    pub(super) fn owed_to(&self, key: TaskKey, mask: &CpuSet) -> Option<Owners> {
+        let debts = self.debts();
+        let of = debts
+            .iter()
+            .find(|debt| debt.key == key && debt.left == *mask)?;
+        Some(of.owners)
+    }
+
+    /// A hold on this thread sees to what is owed to it.
+    pub(super) fn pass_on(&self, key: TaskKey) {
+        self.debts().retain(|debt| debt.key != key);
     }
 
     /// At the end: what will not be given back.
@@ -234,6 +263,41 @@ mod tests {
         stage.actor.note_debt(subject.tid, held.original());
         assert!(stage.actor.owes());
         (stage, sys, subject)
+    }
+
+    #[test]
+    fn root_what_is_owed_passes_to_the_next_hold() {
+        let (a, b) = cpus();
+        let both: CpuSet = [a, b].into_iter().collect();
+        let absent = VcpuId(500);
+        let (stage, sys) = stage(&both);
+        let subject = Subject::new();
+        sched::set_affinity(subject.tid, &both).unwrap();
+        // Its owner gave it a third CPU, which is offline.
+        let held = stage.actor.adopt(subject.key).unwrap();
+        let mut original = held.original().clone();
+        original.mask = [a, b, absent].into_iter().collect();
+        original.whole_cpuset = false;
+        stage.actor.release(&held).unwrap();
+        stage.actor.note_debt(subject.tid, &original);
+        assert!(stage.actor.owes());
+
+        let held = stage.actor.adopt(subject.key).unwrap();
+        assert_eq!(held.original().mask, original.mask);
+        assert_eq!(held.allowed(), both);
+        stage.actor.move_to(&held, a).unwrap();
+        assert!(stage.actor.repay().is_empty(), "the hold sees to it");
+        stage.actor.release(&held).unwrap();
+        assert_eq!(subject.mask(), both);
+        assert!(stage.actor.owes(), "still offline");
+
+        // The same with a hold that moves nothing.
+        let held = stage.actor.adopt(subject.key).unwrap();
+        stage.actor.release(&held).unwrap();
+        assert!(stage.actor.owes(), "still offline");
+        comes_back(&sys, &original.mask);
+        stage.actor.repay();
+        assert!(!stage.actor.owes());
     }
 
     #[test]

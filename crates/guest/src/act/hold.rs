@@ -92,6 +92,9 @@ pub(super) struct Inner {
     /// What `sched_getaffinity` said at adoption: without offline CPUs.
     seen: CpuSet,
     permitted: Option<CpuSet>,
+    /// Its owner had given it more than it had at adoption: an earlier hold ended
+    /// while CPUs were offline.
+    owed: bool,
     /// `comm` of the thread: reading it fails once the thread is gone, even if
     /// its id is in use again. A pidfd would do too, but not on 6.1, which has
     /// none for threads.

@@ -195,25 +195,26 @@ pub(super) fn start(core: &Arc<Core>) -> io::Result<Vec<JoinHandle<()>>> {
     }
     let mut threads = Vec::new();
     for vcpu in core.vcpus() {
-        let core = Arc::clone(core);
+        let of = Arc::clone(core);
         threads.push(thread::on_vcpu(
+            core,
             format!("vmg-bal/{vcpu}"),
             vcpu,
             thread::MONITOR,
             move || {
-                if let Err(error) = keep(&core, vcpu) {
-                    core.fail(format!("the balloon of vCPU {vcpu} stopped: {error}"));
+                if let Err(error) = keep(&of, vcpu) {
+                    of.fail(format!("the balloon of vCPU {vcpu} stopped: {error}"));
                 }
             },
         )?);
     }
-    let core = Arc::clone(core);
-    let census = std::thread::Builder::new().name("vmg-census".into());
-    threads.push(census.spawn(move || {
-        if let Err(error) = count(&core) {
-            core.fail(format!("the census stopped: {error}"));
+    let of = Arc::clone(core);
+    let census = move || {
+        if let Err(error) = count(&of) {
+            of.fail(format!("the census stopped: {error}"));
         }
-    })?);
+    };
+    threads.push(thread::spawn(core, "vmg-census".into(), census)?);
     Ok(threads)
 }
 

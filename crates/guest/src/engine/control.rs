@@ -28,6 +28,10 @@ use crate::sense::now;
 /// Between two looks whether vCPUs are back that a thread was to be given back.
 const OFFLINE_LOOK: Duration = Duration::from_millis(500);
 
+/// While tasks are held: between two looks whether they are as we left them, where they
+/// may go, and which vCPUs are there. Some ten microseconds a task.
+const HOLDS_LOOK: Duration = Duration::from_millis(500);
+
 /// After lost events, children are looked for this often at most: a look takes
 /// milliseconds.
 const SWEEP_PERIOD: Duration = Duration::from_secs(1);
@@ -52,6 +56,7 @@ fn try_run(core: &Arc<Core>) -> Result<(), SenseError> {
     })?;
     let mut steal = (!core.sense.has_tick()).then(|| StealStat::new(&core.settings));
     let mut swept = Instant::now();
+    let mut looked = Instant::now();
     let mut programs = Programs::default();
     while !core.stopping() {
         let asleep = core.sense.shared().mode() == Mode::Asleep;
@@ -65,6 +70,7 @@ fn try_run(core: &Arc<Core>) -> Result<(), SenseError> {
             .map(StealStat::due_in)
             .chain(advised.then_some(preferred::PERIOD))
             .chain(sweep)
+            .chain(cares(core).then(|| HOLDS_LOOK.saturating_sub(looked.elapsed())))
             .chain(core.actor.owes().then_some(OFFLINE_LOOK))
             .chain(programs.look(core, now()))
             .min();
@@ -78,6 +84,10 @@ fn try_run(core: &Arc<Core>) -> Result<(), SenseError> {
         }
         if core.actor.owes() {
             repay(core);
+        }
+        if cares(core) && looked.elapsed() >= HOLDS_LOOK {
+            look_at_holds(core);
+            looked = Instant::now();
         }
         core.counters[0].woke(Wakeup::Control);
         core.control_poke.clear();
@@ -96,8 +106,32 @@ fn try_run(core: &Arc<Core>) -> Result<(), SenseError> {
                 _ => {}
             }
         }
+        core.came_round();
     }
     Ok(())
+}
+
+/// Is anybody held, or to be held as soon as its CPUs are back?
+fn cares(core: &Core) -> bool {
+    core.sense.shared().mode() == Mode::Active
+        || core.slots().any(|slot| core.seats[slot].wants_again())
+}
+
+/// What nobody tells us of: owners who change what is theirs, cpusets, hotplug.
+fn look_at_holds(core: &Core) {
+    let absent: Vec<_> = core
+        .vcpus()
+        .filter(|vcpu| !core.online.contains(*vcpu))
+        .collect();
+    core.online.refresh();
+    for vcpu in absent {
+        if core.online.contains(vcpu) {
+            core.pokes[vcpu.index()].poke();
+        }
+    }
+    for slot in core.slots() {
+        mover::look_again(core, slot);
+    }
 }
 
 /// vCPUs are being taken away: look for whoever does I/O.

@@ -15,6 +15,7 @@ use units::VcpuId;
 use super::balloon::Balloons;
 use super::count::Counters;
 use super::heartbeat::Pulse;
+use super::online::Online;
 use super::preferred::Preferred;
 use super::priors::Priors;
 use super::seat::Seat;
@@ -39,6 +40,7 @@ pub(super) struct Core {
     pub(super) seats: Vec<Seat>,
     pub(super) counters: Vec<Counters>,
     pub(super) preferred: Preferred,
+    pub(super) online: Online,
     pub(super) priors: Priors,
     pub(super) trials: Trials,
     /// One per vCPU: wakes its monitor without a bell.
@@ -47,6 +49,10 @@ pub(super) struct Core {
     pub(super) pulses: Vec<Pulse>,
     pub(super) control_poke: Poke,
     pub(super) stop: AtomicBool,
+    /// How often the control thread was asked whether it gets on, see
+    /// [`Core::gets_on`], and the last question that it has answered.
+    asked: AtomicU64,
+    answered: AtomicU64,
     pub(super) failed: Mutex<Option<String>>,
     /// Readable once `failed` says something.
     pub(super) failed_poke: Poke,
@@ -87,11 +93,14 @@ impl Core {
             seats: (0..MAX_TASKS).map(|_| Seat::default()).collect(),
             counters: (0..n).map(|_| Counters::default()).collect(),
             preferred: Preferred::new(&act::task::Roots::default().sys),
+            online: Online::new(act::task::Roots::default()),
             trials: Trials::default(),
             pokes: (0..n).map(|_| Poke::new()).collect::<Result<_, _>>()?,
             pulses: (0..n).map(|_| Pulse::default()).collect(),
             control_poke: Poke::new()?,
             stop: AtomicBool::new(false),
+            asked: AtomicU64::new(0),
+            answered: AtomicU64::new(0),
             failed: Mutex::new(None),
             failed_poke: Poke::new()?,
             accuracy,
@@ -102,6 +111,23 @@ impl Core {
             phase: Mutex::new(Phase::default()),
             sense,
         })
+    }
+
+    /// Has the control thread come round since this was last asked? Asks again if so.
+    pub(super) fn gets_on(&self) -> bool {
+        let asked = self.asked.load(Ordering::Acquire);
+        let answered = self.answered.load(Ordering::Acquire) == asked;
+        if answered {
+            self.asked.store(asked + 1, Ordering::Release);
+            self.control_poke.poke();
+        }
+        answered
+    }
+
+    /// The control thread has come round.
+    pub(super) fn came_round(&self) {
+        let asked = self.asked.load(Ordering::Acquire);
+        self.answered.store(asked, Ordering::Release);
     }
 
     pub(super) fn stopping(&self) -> bool {
@@ -130,7 +156,8 @@ impl Core {
             .sense
             .shared()
             .change_mode(Mode::Watching, Mode::Active);
-        if woken && self.preferred.is_offered() {
+        if woken {
+            // From now on it looks after the holds.
             self.control_poke.poke();
         }
         if woken && !self.sense.source().reads_steal() {

@@ -42,6 +42,7 @@ mod count;
 mod heartbeat;
 mod monitor;
 mod mover;
+mod online;
 mod preferred;
 mod priors;
 mod seat;
@@ -136,6 +137,7 @@ impl Engine {
             let (outcomes, done) = mpsc::channel();
             let core = Arc::clone(&self.core);
             self.threads.push(thread::on_vcpu(
+                &self.core,
                 format!("vmg-mov/{vcpu}"),
                 vcpu,
                 thread::MOVER,
@@ -145,6 +147,7 @@ impl Engine {
             )?);
             let core = Arc::clone(&self.core);
             self.threads.push(thread::on_vcpu(
+                &self.core,
                 format!("vmg-mon/{vcpu}"),
                 vcpu,
                 thread::MONITOR,
@@ -156,9 +159,9 @@ impl Engine {
         }
         self.threads.extend(balloon::start(&self.core)?);
         let core = Arc::clone(&self.core);
-        let control = std::thread::Builder::new().name("vmg-ctl".into());
+        let control = move || control::run(&core);
         self.threads
-            .push(control.spawn(move || control::run(&core))?);
+            .push(thread::spawn(&self.core, "vmg-ctl".into(), control)?);
         Ok(())
     }
 
@@ -183,6 +186,14 @@ impl Engine {
     #[must_use]
     pub fn failure_fd(&self) -> BorrowedFd<'_> {
         self.core.failed_poke.as_fd()
+    }
+
+    /// Has the control thread come round since this was last asked? For a watchdog,
+    /// which has to ask less often than that takes: it sleeps, is woken by the
+    /// question, and looks after the holds first, milliseconds. True the first time.
+    #[must_use]
+    pub fn gets_on(&self) -> bool {
+        self.core.gets_on()
     }
 
     /// A snapshot of everything. Costs some system calls, wakes no thread.
@@ -215,7 +226,7 @@ impl Engine {
         self.core.control_poke.poke();
         self.core.wake_balloons();
         for thread in self.threads.drain(..) {
-            // A panic in it has been printed; what it held is released below.
+            // A panic does not get here: `thread::spawn` has made a failure of it.
             let _ = thread.join();
         }
         self.core.sense.shared().set_mode(Mode::Asleep);

@@ -59,9 +59,6 @@ use crate::sense::now;
 /// that is descheduled must not keep others from the task.
 const CLAIM: Ns = Ns::from_us(500);
 
-/// Between two looks whether an offline vCPU is back.
-const OFFLINE_LOOK: Ns = Ns::from_ms(500);
-
 /// What this thread waits on, in the order of its `Waiter`.
 const RING: u32 = 1 << 0;
 const ALARM: u32 = 1 << 1;
@@ -192,10 +189,16 @@ impl Monitor {
             for word in bells.borrow_mut().drain(..) {
                 self.answer(word);
             }
-            if self.home.stay() {
+            let there = self.home.stay();
+            if there != core.online.contains(self.me) {
+                core.online.refresh();
+            }
+            if there {
                 self.think();
             } else {
-                self.wait_for_vcpu();
+                // Nothing to decide, and no timer: the control thread wakes us when
+                // the vCPU is back.
+                self.rest();
             }
             self.pace.look(meter.lap());
             let rest = self.pace.rest();
@@ -278,16 +281,6 @@ impl Monitor {
         self.plan = plan;
         self.arm();
         self.publish();
-    }
-
-    /// This vCPU is offline and we run elsewhere: there is nothing to decide for
-    /// it, and no bell rings when it comes back.
-    fn wait_for_vcpu(&mut self) {
-        self.rest();
-        if self.core.sense.shared().mode() == Mode::Active {
-            self.alarm.set(Some(now() + OFFLINE_LOOK));
-            self.counters().timers_armed.store(1, Ordering::Relaxed);
-        }
     }
 
     /// What a lost bell would have said of gaps is found by looking afresh, whenever that
@@ -480,7 +473,10 @@ impl Monitor {
     }
 
     fn vcpu_view(&self, vcpu: VcpuId) -> Option<&VcpuView> {
-        self.views.vcpus.get(vcpu.index())
+        // Mostly its own place, but those that are offline have none.
+        let at = self.views.vcpus.get(vcpu.index());
+        at.filter(|view| view.id == vcpu)
+            .or_else(|| self.views.vcpus.iter().find(|view| view.id == vcpu))
     }
 
     /// Counts each reason once per task and slice, however often it is looked at.

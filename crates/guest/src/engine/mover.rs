@@ -28,6 +28,7 @@ use super::seat::Seated;
 use super::thread::Home;
 use super::trials;
 use crate::act::Held;
+use crate::act::hold::ForeignChange;
 use crate::act::hold::MoveError;
 use crate::sense::SlotState;
 use crate::sense::now;
@@ -170,14 +171,7 @@ pub(super) fn seat(core: &Core, slot: usize) {
         queued: task.queued,
         on_cpu: task.on_cpu,
     };
-    let seated = Seated {
-        key,
-        tgid: task.tgid,
-        comm: comm.clone(),
-        priority,
-        allowed: held.allowed(),
-        held,
-    };
+    let seated = Seated::new(held, task.tgid, comm.clone(), priority);
     core.seats[slot].take(seated, Some(lever));
     core.phase_begins(now());
     if core.trials.wants(&comm) {
@@ -218,6 +212,7 @@ pub(super) fn release(core: &Core, slot: usize) {
             .fetch_add(inactive.as_ns(), Ordering::Relaxed);
     }
     core.seats[slot].set_free(false);
+    core.seats[slot].set_again(false);
     if let Some(seated) = core.seats[slot].leave() {
         let_go(core, &seated.held);
     }
@@ -261,19 +256,55 @@ fn make(core: &Core, me: VcpuId, order: &MoveOrder) -> Outcome {
             tracing::trace!(%key, %to, ?why, %cost, "moved");
             Outcome::Made(Some(cost))
         }
-        Err(MoveError::Foreign { .. }) => {
-            // Its owner wants it elsewhere: our hold has ended.
-            tracing::debug!(%key, "its owner moved it: letting go");
-            seat.leave();
-            note_debts(core);
-            core.phase_may_end(now());
-            Outcome::NotMade(why)
-        }
         Err(error) => {
             tracing::debug!(%key, %to, %error, "a move failed");
+            match error {
+                MoveError::Foreign { change, .. } => ended(core, slot, &seated, change),
+                MoveError::Invalid { allowed, .. } => {
+                    core.online.refresh();
+                    seated.allow(*allowed);
+                }
+                _ => {}
+            }
             Outcome::NotMade(why)
         }
     }
+}
+
+/// Is whoever is held in this slot still as we left it, and where may it go now? Also
+/// finds out for one that is never moved.
+pub(super) fn look_again(core: &Core, slot: usize) {
+    let seat = &core.seats[slot];
+    let Some(seated) = seat.anyone() else {
+        if seat.wants_again() {
+            self::seat(core, slot);
+        }
+        return;
+    };
+    match core.actor.verify(&seated.held) {
+        Ok(()) => seated.allow(core.actor.allowed(&seated.held)),
+        Err(MoveError::Foreign { change, .. }) => ended(core, slot, &seated, change),
+        // Gone, or over: whoever has found that out, or its end, sees to the seat.
+        Err(error) => tracing::debug!(key = %seated.key, %error, "not as it was left"),
+    }
+}
+
+/// Somebody else has set the mask of the one held here, and our hold has ended. An owner
+/// who wants it elsewhere gets his way. Where its CPU was taken nobody wants anything of
+/// the task: it has been given what is left of its owner's mask, and is taken hold of
+/// again within that.
+fn ended(core: &Core, slot: usize, seated: &Arc<Seated>, change: ForeignChange) {
+    tracing::debug!(key = %seated.key, ?change, "its mask was changed: letting go");
+    let seat = &core.seats[slot];
+    if seat.leave_of(seated) && change == ForeignChange::CpusetOrHotplug {
+        core.online.refresh();
+        // Stays so if it is refused.
+        seat.set_again(true);
+        core.control_poke.poke();
+        self::seat(core, slot);
+    }
+    note_debts(core);
+    core.phase_may_end(now());
 }
 
 fn pull(core: &Core, slot: usize, lever: Lever) {

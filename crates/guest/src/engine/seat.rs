@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 
+use arc_swap::ArcSwap;
 use arc_swap::ArcSwapOption;
 use policy::guest::wakeup;
 use units::CpuSet;
@@ -30,8 +31,33 @@ pub(super) struct Seated {
     pub(super) tgid: u32,
     pub(super) comm: String,
     pub(super) priority: i32,
-    pub(super) allowed: CpuSet,
+    allowed: ArcSwap<CpuSet>,
     pub(super) held: Held,
+}
+
+impl Seated {
+    pub(super) fn new(held: Held, tgid: u32, comm: String, priority: i32) -> Self {
+        Self {
+            key: held.key(),
+            tgid,
+            comm,
+            priority,
+            allowed: ArcSwap::from_pointee(held.allowed()),
+            held,
+        }
+    }
+
+    /// Where it may be moved, as of the last look.
+    pub(super) fn allowed(&self) -> CpuSet {
+        **self.allowed.load()
+    }
+
+    /// Its cpuset or the online CPUs may have changed.
+    pub(super) fn allow(&self, cpus: CpuSet) {
+        if self.allowed() != cpus {
+            self.allowed.store(Arc::new(cpus));
+        }
+    }
 }
 
 /// Sums at the last look of the lever's decider.
@@ -67,6 +93,9 @@ pub(super) struct Seat {
     seated: ArcSwapOption<Seated>,
     /// Nobody is held here because its program is let go, see `trials`.
     free: AtomicBool,
+    /// Nobody is held here because its CPU was taken and too few were left: to be
+    /// tried again.
+    again: AtomicBool,
     home: AtomicU32,
     /// Until when a mover has claimed the task, `CLOCK_MONOTONIC` nanoseconds. A
     /// claim ends by itself, because its holder may be descheduled with it.
@@ -92,6 +121,7 @@ impl Seat {
             *slot = lever;
         }
         self.free.store(false, Ordering::Relaxed);
+        self.again.store(false, Ordering::Relaxed);
         self.seated.store(Some(Arc::new(seated)));
     }
 
@@ -100,6 +130,26 @@ impl Seat {
             *slot = None;
         }
         self.seated.swap(None)
+    }
+
+    /// Nobody sits here any more, if it was still this one.
+    pub(super) fn leave_of(&self, seated: &Arc<Seated>) -> bool {
+        let mine = Some(Arc::clone(seated));
+        let was = self.seated.compare_and_swap(&mine, None);
+        let left = was.as_ref().is_some_and(|was| Arc::ptr_eq(was, seated));
+        if left && let Ok(mut slot) = self.lever.lock() {
+            *slot = None;
+        }
+        left
+    }
+
+    /// Shall it be tried again to take hold of whoever is here?
+    pub(super) fn set_again(&self, again: bool) {
+        self.again.store(again, Ordering::Relaxed);
+    }
+
+    pub(super) fn wants_again(&self) -> bool {
+        self.again.load(Ordering::Relaxed)
     }
 
     /// The task, if it is the one that the slot speaks of.

@@ -147,7 +147,9 @@ fn vcpus(core: &Core) -> Vec<Vcpu> {
         .then(|| core.sense.snapshot().ok())
         .flatten();
     let preferred = core.preferred.mask();
+    core.online.refresh();
     core.vcpus()
+        .filter(|vcpu| core.online.contains(*vcpu))
         .map(|vcpu| {
             let slot = shared.vcpu(vcpu);
             let timeline = tracks.timeline(vcpu);

@@ -5,6 +5,9 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
 use std::os::fd::OwnedFd;
+use std::panic::AssertUnwindSafe;
+use std::panic::catch_unwind;
+use std::sync::Arc;
 use std::thread;
 use std::thread::JoinHandle;
 
@@ -19,6 +22,8 @@ use units::Ns;
 use units::Time;
 use units::VcpuId;
 
+use super::core::Core;
+
 /// SCHED_FIFO priority of a monitor: above the FIFO lever (1), so that it is
 /// never behind a task that it watches.
 pub(super) const MONITOR: i32 = 2;
@@ -28,22 +33,53 @@ pub(super) const MONITOR: i32 = 2;
 /// timer and gone to sleep.
 pub(super) const MOVER: i32 = 3;
 
-/// Starts a named thread that stays on `vcpu` and runs before ordinary tasks.
+/// Starts a named thread. If it panics, the daemon cannot go on: nobody would do its
+/// work, and what it holds would stay as it is. A failure, not an abort: the tasks are
+/// then given back by the way that is taken every day, and the service manager reads
+/// why. The supervisor, which restores after an abort, is still there behind it.
+pub(super) fn spawn(
+    core: &Arc<Core>,
+    name: String,
+    body: impl FnOnce() + Send + 'static,
+) -> io::Result<JoinHandle<()>> {
+    let core = Arc::clone(core);
+    let label = name.clone();
+    thread::Builder::new()
+        .name(name)
+        .spawn(move || reporting(&label, |why| core.fail(why), body))
+}
+
+/// Runs `body`; of a panic it makes a failure.
+fn reporting(name: &str, fail: impl FnOnce(String), body: impl FnOnce()) {
+    // What it leaves half done is only read to stop and to give everything back.
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(body)) {
+        let why = panic
+            .downcast_ref::<String>()
+            .map(String::as_str)
+            .or_else(|| panic.downcast_ref::<&str>().copied())
+            .unwrap_or("no reason given");
+        fail(format!("the thread {name} panicked: {why}"));
+    }
+}
+
+/// Starts a named thread, see [`spawn`], that stays on `vcpu` and runs before ordinary tasks.
 ///
 /// Where SCHED_FIFO is refused (no capability, or a cgroup without real-time
 /// bandwidth) the thread asks for the lowest nice value instead, and makes do
 /// with what it gets.
 pub(super) fn on_vcpu(
+    core: &Arc<Core>,
     name: String,
     vcpu: VcpuId,
     priority: i32,
     body: impl FnOnce() + Send + 'static,
 ) -> io::Result<JoinHandle<()>> {
-    thread::Builder::new().name(name).spawn(move || {
+    spawn(core, name, move || {
         if let Err(error) = pin(vcpu) {
-            // Offline just now: the kernel will have us run elsewhere, where we
-            // do no harm. Its tasks are then pulled by others.
-            tracing::info!(%vcpu, %error, "cannot pin a thread to this vCPU");
+            // Offline just now, or there only in case a vCPU is plugged in: the
+            // kernel will have us run elsewhere, where we do no harm. Its tasks are
+            // then pulled by others.
+            tracing::debug!(%vcpu, %error, "cannot pin a thread to this vCPU");
         }
         prefer(priority);
         body();
@@ -67,10 +103,12 @@ pub(super) struct Home {
 }
 
 impl Home {
-    pub(super) const fn new(vcpu: VcpuId) -> Self {
+    /// To be made by the thread itself, once it was pinned. That its vCPU is not
+    /// there from the start is no news.
+    pub(super) fn new(vcpu: VcpuId) -> Self {
         Self {
             vcpu,
-            strayed: false,
+            strayed: rustix::thread::sched_getcpu() != vcpu.index(),
         }
     }
 
@@ -244,4 +282,25 @@ impl Meter {
 fn used() -> Ns {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     std::time::Duration::try_from(time).map_or(Ns::ZERO, Ns::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_becomes_a_failure_with_its_reason() {
+        let told = |body: fn()| {
+            let mut said = None;
+            reporting("vmg-mon/3", |why| said = Some(why), body);
+            said
+        };
+        assert_eq!(told(|| {}), None);
+        assert_eq!(
+            told(|| panic!("no slot")).as_deref(),
+            Some("the thread vmg-mon/3 panicked: no slot")
+        );
+        let formatted = told(|| panic!("no slot {}", std::process::id()));
+        assert!(formatted.unwrap().contains("panicked: no slot "));
+    }
 }

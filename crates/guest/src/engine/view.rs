@@ -100,6 +100,7 @@ pub(super) struct Views {
     /// Gaps of the caller's vCPU so far.
     pub(super) gaps: u64,
     pub(super) out: CpuSet,
+    /// Those that are online.
     pub(super) vcpus: Vec<VcpuView>,
     pub(super) tasks: Vec<TaskView>,
     /// The slot of each task in `tasks`.
@@ -137,7 +138,9 @@ impl Views {
             (now, silent(core, now))
         };
         self.vcpus.clear();
-        for vcpu in core.vcpus() {
+        // One that is not there looks idle: what it ran last was its idle task.
+        let there = |vcpu: &VcpuId| *vcpu == me || core.online.contains(*vcpu);
+        for vcpu in core.vcpus().filter(there) {
             let slot = shared.vcpu(vcpu);
             let timeline = tracks.timeline(vcpu);
             let state = if vcpu == me {
@@ -211,7 +214,7 @@ impl Views {
                 load: slot.load,
                 cpu_share: need(slot.on_cpu, slot.blocked_io, slot.asleep, settings.window),
                 priority: seated.priority,
-                allowed: seated.allowed,
+                allowed: seated.allowed(),
                 io_latency: slot.latency,
                 completion: completion(core, &slot),
             });

@@ -84,7 +84,7 @@ pub(crate) fn journal_failure(error: &JournalError) -> Failure {
 impl From<LockError> for Failure {
     fn from(error: LockError) -> Self {
         let (exit, fix) = match &error {
-            LockError::Held { .. } => (
+            LockError::Held { .. } | LockError::Elsewhere => (
                 Exit::Busy,
                 "look at it with `vmigrater status`, stop it with `systemctl stop vmigrater`",
             ),
@@ -181,6 +181,7 @@ mod tests {
                 Exit::Permission,
             ),
             (LockError::Held { pid: Some(3) }.into(), Exit::Busy),
+            (LockError::Elsewhere.into(), Exit::Busy),
             (
                 LockError::Unusable {
                     path: path(),

@@ -122,7 +122,7 @@ fn daemon(global: &Global, effective: Effective, server: &Server) -> Result<(), 
         report.vcpus.len()
     );
     notify::ready(&report);
-    let end = wait::wait(&engine, server, &signals, watchdog);
+    let end = wait::wait(&engine, server, &signals, watchdog, notify::alive);
     notify::stopping();
     let summary = engine.stop();
     if summary.failed > 0 {
@@ -149,6 +149,9 @@ impl wait::Engine for Engine {
     }
     fn failed(&self) -> Option<String> {
         self.failed()
+    }
+    fn gets_on(&self) -> bool {
+        self.gets_on()
     }
 }
 

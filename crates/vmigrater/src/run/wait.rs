@@ -18,7 +18,6 @@ use signal_hook::consts::SIGHUP;
 use signal_hook::consts::SIGINT;
 use signal_hook::consts::SIGTERM;
 
-use super::notify;
 use crate::control::Server;
 
 /// The engine as the main thread sees it; a trait, so that the loop is tested
@@ -30,6 +29,8 @@ pub(crate) trait Engine {
     fn failure_fd(&self) -> impl AsFd;
     /// Why it cannot go on.
     fn failed(&self) -> Option<String>;
+    /// Has it done anything since this was last asked?
+    fn gets_on(&self) -> bool;
 }
 
 /// Why the wait is over.
@@ -67,12 +68,15 @@ impl Signals {
     }
 }
 
-/// Serves until there is a reason to stop.
+/// Serves until there is a reason to stop. With a watchdog, `alive` is called once in
+/// each such interval, but only while the engine gets on: that this thread is alive
+/// says nothing of those that hold tasks.
 pub(crate) fn wait(
     engine: &impl Engine,
     server: &Server,
     signals: &Signals,
     watchdog: Option<Duration>,
+    alive: impl Fn(&Report),
 ) -> io::Result<End> {
     let mut next_ping = watchdog.map(|interval| Instant::now() + interval);
     loop {
@@ -102,8 +106,15 @@ pub(crate) fn wait(
         if let (Some(interval), Some(due)) = (watchdog, next_ping)
             && Instant::now() >= due
         {
-            notify::alive(&engine.report());
-            next_ping = Some(Instant::now() + interval);
+            let pause = if engine.gets_on() {
+                alive(&engine.report());
+                interval
+            } else {
+                tracing::warn!("the engine does not answer: no word to the watchdog");
+                // It may only be late, and the service manager waits for two intervals.
+                interval / 4
+            };
+            next_ping = Some(Instant::now() + pause);
         }
     }
 }
@@ -111,6 +122,9 @@ pub(crate) fn wait(
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;
+    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::AtomicU32;
+    use std::sync::atomic::Ordering::SeqCst;
 
     use super::*;
 
@@ -118,6 +132,8 @@ mod tests {
         ours: UnixStream,
         theirs: UnixStream,
         problem: Mutex<Option<String>>,
+        stuck: AtomicBool,
+        asked: AtomicU32,
     }
 
     impl Fake {
@@ -127,6 +143,8 @@ mod tests {
                 ours,
                 theirs,
                 problem: Mutex::new(None),
+                stuck: AtomicBool::new(false),
+                asked: AtomicU32::new(0),
             }
         }
 
@@ -146,6 +164,10 @@ mod tests {
         fn failed(&self) -> Option<String> {
             self.problem.lock().unwrap().clone()
         }
+        fn gets_on(&self) -> bool {
+            self.asked.fetch_add(1, SeqCst);
+            !self.stuck.load(SeqCst)
+        }
     }
 
     /// A pair instead of real signals: tests share their process.
@@ -163,7 +185,7 @@ mod tests {
         let (signals, mut handler) = signals();
         let engine = Fake::new();
         let end = std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| wait(&engine, &server, &signals, None).unwrap());
+            let waiting = scope.spawn(|| wait(&engine, &server, &signals, None, |_| {}).unwrap());
             // Checked after the loop has been ended: a panic here would leave
             // its thread waiting for ever.
             let got: Vec<_> = (0..3).map(|_| crate::control::fetch(&path)).collect();
@@ -183,10 +205,55 @@ mod tests {
         let (signals, _handler) = signals();
         let engine = Fake::new();
         let end = std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| wait(&engine, &server, &signals, None).unwrap());
+            let waiting = scope.spawn(|| wait(&engine, &server, &signals, None, |_| {}).unwrap());
             engine.fail("ring gone");
             waiting.join().unwrap()
         });
         assert_eq!(end, End::Failed("ring gone".into()));
+    }
+
+    #[test]
+    fn the_watchdog_hears_nothing_of_an_engine_that_is_stuck() {
+        let dir = tempfile::tempdir().unwrap();
+        let server = Server::bind(&dir.path().join("socket")).unwrap();
+        let (signals, mut handler) = signals();
+        let engine = Fake::new();
+        let pings = AtomicU32::new(0);
+        // True once the number has grown by so much, false after a minute.
+        let grows = |number: &AtomicU32, by: u32| {
+            let (before, end) = (
+                number.load(SeqCst),
+                Instant::now() + Duration::from_secs(60),
+            );
+            while number.load(SeqCst) < before + by {
+                if Instant::now() > end {
+                    return false;
+                }
+                std::thread::yield_now();
+            }
+            true
+        };
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| {
+                let ping = |_: &Report| {
+                    pings.fetch_add(1, SeqCst);
+                };
+                let often = Some(Duration::from_millis(4));
+                wait(&engine, &server, &signals, often, ping).unwrap()
+            });
+            // Checked after the loop has been ended, see above.
+            let before = grows(&pings, 3);
+            engine.stuck.store(true, SeqCst);
+            // The ping that was under way.
+            let asked = grows(&engine.asked, 2);
+            let heard = pings.load(SeqCst);
+            let asked = asked && grows(&engine.asked, 5);
+            let silent = pings.load(SeqCst) == heard;
+            engine.stuck.store(false, SeqCst);
+            let after = grows(&pings, 1);
+            io::Write::write_all(&mut handler, b"x").unwrap();
+            assert_eq!(waiting.join().unwrap(), End::Asked);
+            assert!(before && asked && silent && after);
+        });
     }
 }

@@ -8,6 +8,7 @@
 pub mod program;
 
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Child;
 use std::process::Command;
@@ -58,6 +59,15 @@ impl Home {
         command
             .env_remove("NOTIFY_SOCKET")
             .env_remove("VMIGRATER_STEAL_MAP_ID");
+        // There is one daemon for each network namespace, and tests run side by side.
+        // Whoever may not have one of his own starts no daemon.
+        // SAFETY: a system call, which allocates nothing.
+        unsafe {
+            command.pre_exec(|| {
+                libc::unshare(libc::CLONE_NEWNET);
+                Ok(())
+            });
+        }
         command
     }
 

@@ -82,6 +82,8 @@ pub struct Machine<'a> {
     pub sharing: Option<Sharing>,
     /// Programs of the host.
     pub programs: &'a [&'a str],
+    /// More vCPUs than [`VCPUS`].
+    pub vcpus: Option<u32>,
     /// A unit of ours, under systemd.
     pub unit: Option<&'a Path>,
 }
@@ -93,7 +95,7 @@ pub const SHARING: Sharing = Sharing {
     off: Duration::from_millis(12),
 };
 
-/// Of every guest.
+/// Of a guest that does not say otherwise.
 pub const VCPUS: u32 = 2;
 
 /// One boot for many tests: a boot and the verifier under TCG are most of the time.
@@ -150,7 +152,7 @@ fn try_run(series: &str, script: &str, machine: Machine<'_>) -> Result<Output, S
             latency_ns: 1_000_000,
         }],
         append: machine.unit.map_or("", |_| systemd::APPEND).to_owned(),
-        vcpus: VCPUS,
+        vcpus: machine.vcpus.unwrap_or(VCPUS),
         sharing: machine.sharing,
         keep_logs: Some(store.root().join("logs")),
         ..Options::new(Qemu::debian(&store).unwrap())

@@ -16,6 +16,7 @@ use super::Held;
 use super::Inner;
 use super::Refusal;
 use crate::act::counters::Counter;
+use crate::act::debt::Owners;
 use crate::act::journal::Original;
 use crate::act::sched;
 use crate::act::task::Facts;
@@ -54,12 +55,17 @@ impl Actor {
         let attr = sched::attr(tid).map_err(io)?;
         let seen = sched::affinity(tid).map_err(io)?;
         let slice = if attr.is_fair() { attr.runtime } else { 0 };
+        let owed = self.owed_to(key, &facts.mask);
+        let owners = owed.unwrap_or(Owners {
+            mask: facts.mask,
+            whole_cpuset: permitted.is_some_and(|set| set.and(&facts.mask) == set),
+        });
         let original = Original {
             key,
             tgid: facts.tgid,
             comm: facts.comm,
-            mask: facts.mask,
-            whole_cpuset: permitted.is_some_and(|set| set.and(&facts.mask) == set),
+            mask: owners.mask,
+            whole_cpuset: owners.whole_cpuset,
             policy: attr.policy,
             priority: attr.priority,
             nice: if attr.is_fair() {
@@ -94,6 +100,7 @@ impl Actor {
             original,
             seen,
             permitted,
+            owed: owed.is_some(),
             alive,
             last_tid,
             slot,
@@ -117,6 +124,8 @@ impl Actor {
             None => {
                 let inner = Arc::new(inner);
                 registry.live.insert(key, Arc::clone(&inner));
+                drop(registry);
+                self.pass_on(key);
                 Ok(Held(inner))
             }
         }

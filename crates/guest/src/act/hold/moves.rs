@@ -27,7 +27,8 @@ pub enum ForeignChange {
     /// A `sched_setaffinity` call. It stays exactly as it was made.
     Mask,
     /// The CPU left the thread's cpuset or went offline, so the kernel widened
-    /// the mask. The owner's mask is in force again within what is left.
+    /// the mask. The owner's mask is in force again within what is left. Of a thread
+    /// that was never moved: its cpuset or the online CPUs have changed.
     CpusetOrHotplug,
 }
 
@@ -276,17 +277,24 @@ impl Actor {
     /// Somebody else has set the mask: ends the hold.
     fn end_foreign(&self, inner: &Inner, position: Position, mask: &CpuSet) -> ForeignChange {
         let tid = inner.tid();
-        let change = if self.cpu_was_taken(inner, position) {
+        // Of a hold that has moved nothing there is nothing to undo.
+        let untouched = position.cpus().is_empty();
+        let taken = if untouched {
+            self.cpus_changed(inner)
+        } else {
+            self.cpu_was_taken(inner, position)
+        };
+        let change = if taken {
             ForeignChange::CpusetOrHotplug
         } else {
             ForeignChange::Mask
         };
         match change {
-            ForeignChange::Mask => {
+            change if change == ForeignChange::Mask || (untouched && !inner.owed) => {
                 let _ = inner.leave_as.set(*mask);
                 inner.update(|position| position.end().settle());
             }
-            ForeignChange::CpusetOrHotplug => {
+            _ => {
                 inner.update(Position::end);
                 match self.give_back(tid, &inner.original) {
                     Ok(left) => {
@@ -306,6 +314,14 @@ impl Actor {
         }
         inner.retire_now(&self.settings.roots);
         change
+    }
+
+    /// Has anything about the thread's cpuset or the online CPUs changed since
+    /// it was adopted?
+    fn cpus_changed(&self, inner: &Inner) -> bool {
+        let roots = &self.settings.roots;
+        let dir = TaskDir::open(roots, inner.tid()).ok();
+        dir.and_then(|dir| roots.permitted(&dir)) != inner.permitted
     }
 
     /// Drops a lever that somebody else has changed.
@@ -350,16 +366,6 @@ impl Actor {
                 })
             }
         }
-    }
-
-    /// Has anything about the thread's cpuset or the online CPUs changed since
-    /// it was adopted?
-    #[must_use]
-    pub fn cpus_changed(&self, held: &Held) -> bool {
-        let now = TaskDir::open(&self.settings.roots, held.key().tid)
-            .ok()
-            .and_then(|dir| self.settings.roots.permitted(&dir));
-        now != held.0.permitted
     }
 }
 

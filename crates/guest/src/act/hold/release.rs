@@ -158,10 +158,11 @@ impl Actor {
         position: Position,
         now: &CpuSet,
     ) -> io::Result<(Released, CpuSet)> {
-        if position.at().is_none() && *now == inner.seen {
+        let untouched = position.at().is_none() && *now == inner.seen;
+        if untouched && !inner.owed {
             return Ok((Released::Restored, mask::owners(&inner.original)));
         }
-        if !position.owns(now) && !self.cpu_was_taken(inner, position) {
+        if !untouched && !position.owns(now) && !self.cpu_was_taken(inner, position) {
             return Ok((Released::Foreign, *now));
         }
         let given = self.give_back(inner.tid(), &inner.original)?;

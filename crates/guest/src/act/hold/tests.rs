@@ -566,7 +566,7 @@ fn root_a_cpuset_change_in_flight_wins_and_is_not_remembered_narrow() {
     stage.actor.move_to(&held, b).unwrap();
     cpuset.set(&CpuSet::only(a));
     assert_eq!(subject.mask(), CpuSet::only(a));
-    assert!(stage.actor.cpus_changed(&held));
+    assert_eq!(stage.actor.allowed(&held), CpuSet::only(a));
     let error = stage.actor.move_to(&held, a).unwrap_err();
     let change = ForeignChange::CpusetOrHotplug;
     assert!(
@@ -580,6 +580,18 @@ fn root_a_cpuset_change_in_flight_wins_and_is_not_remembered_narrow() {
         both,
         "the kernel must not remember our mask"
     );
+
+    // The same before we have moved anything, noticed without a move: nothing to undo,
+    // and it is not taken for its owner's choice.
+    let held = stage.actor.adopt(subject.key).unwrap();
+    cpuset.set(&CpuSet::only(a));
+    let error = stage.actor.verify(&held).unwrap_err();
+    assert!(
+        matches!(error, MoveError::Foreign { change: c, .. } if c == change),
+        "{error}"
+    );
+    cpuset.set(&both);
+    assert_eq!(subject.mask(), both);
 
     // Another CPU leaves it: our move there is refused, and the hold goes on.
     let held = stage.actor.adopt(subject.key).unwrap();
