@@ -134,7 +134,7 @@ struct StatsArgs {
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = true, args = ["weight", "class", "cap", "slice", "latency", "cpus"])]
 struct SetArgs {
-    /// The VM: the process id of its VMM, or a part of the VMM's command line.
+    /// The VM: the process id of its VMM, or a part of the VMM's command line that is not a number.
     vm: String,
     /// More is more CPU time.
     #[arg(long, value_name = "N")]
@@ -198,7 +198,12 @@ fn watchdog(text: &str) -> Result<Duration, String> {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     tracing_subscriber::fmt()
-        .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
+        .with_env_filter(
+            // What an administrator has to know is a warning, and he sets no RUST_LOG.
+            tracing_subscriber::EnvFilter::builder()
+                .with_default_directive(tracing_subscriber::filter::LevelFilter::WARN.into())
+                .from_env_lossy(),
+        )
         .with_writer(std::io::stderr)
         .init();
     let done = match &cli.command {

@@ -295,7 +295,7 @@ fn schedule(
                 if let Some(why) = control::unheeded(&options.rules, change) {
                     return Answer::Refused(why);
                 }
-                control::apply(&mut lock(roster), change, tell)
+                control::apply(&mut lock(roster), change, |told| teller.answer(told))
             });
         }
         if let Rules::Isacs(_) = options.rules
