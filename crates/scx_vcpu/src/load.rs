@@ -142,6 +142,9 @@ fn loaded<'a>(
         .isacs_totals
         .set_max_entries(cpus)
         .map_err(refuse)?;
+    if let Some(entries) = options.table {
+        open.maps.table.set_max_entries(entries).map_err(refuse)?;
+    }
     let tracing = options.trace.is_some();
     // Without a trace nothing of it is in the kernel's way.
     open.progs.switches.set_autoload(tracing);
