@@ -104,4 +104,22 @@ CREDIT_ONCE unsigned long long credit_mul_div(unsigned long long a, unsigned lon
 	return high > max - low ? max : high + low;
 }
 
+/*
+ * A turn, when so many others wait: all of them are to have one as long within patience_ns
+ * (0: they have all the time), but none is shorter than least_ns for that.
+ */
+static inline unsigned long long credit_turn_within(unsigned long long turn_ns,
+						    unsigned long long waiting,
+						    unsigned long long patience_ns,
+						    unsigned long long least_ns)
+{
+	unsigned long long most = patience_ns / (waiting + 1);
+
+	if (!patience_ns)
+		return turn_ns;
+	if (most < least_ns)
+		most = least_ns;
+	return turn_ns < most ? turn_ns : most;
+}
+
 #endif /* POLICY_CREDIT_H */

@@ -134,6 +134,19 @@ static inline unsigned long long credit1_used_after(unsigned long long used_ns,
 	return used_ns > allowed ? used_ns - allowed : 0;
 }
 
+/*
+ * K1: what a domain has used when it gets a new cap: no more than that one's part of a
+ * period, which is over with the next one.
+ */
+static inline unsigned long long credit1_used_of_new_cap(unsigned long long used_ns,
+							 unsigned int cap_permille,
+							 unsigned long long period_ns)
+{
+	unsigned long long allowed = credit_mul_div(period_ns, cap_permille, 1000);
+
+	return used_ns < allowed ? used_ns : allowed;
+}
+
 /* How long it may still run in this period; all ones without a cap. */
 static inline unsigned long long credit1_cap_left(unsigned long long used_ns,
 						  unsigned int cap_permille,

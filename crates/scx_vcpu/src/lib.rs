@@ -17,8 +17,9 @@
 //! worth, [`control`] what `scx_vcpu set` talks to, `tell` that and what a user sets to the
 //! kernel's side, `mask` where vCPUs may run, `cgroup` what `cpu.weight` makes of it, `seat`
 //! threads in and out of SCHED_EXT, `watch` the policy file while it runs, `sleep` suspends of
-//! the machine, `name` what VMs are called, [`table`] the counters, [`trace`] the file that
-//! records every on and off instant, [`look`] the same under the kernel's own scheduler.
+//! the machine, `name` what VMs are called, [`table`] the counters, [`lost`] vCPUs for which there
+//! was no room, [`trace`] the file that records every on and off instant, [`look`] the same under
+//! the kernel's own scheduler.
 //!
 //! # Adding a policy
 //! A header `src/bpf/policy_NAME.h` with its rule, its parameters in
@@ -28,6 +29,7 @@
 pub mod config;
 pub mod control;
 pub mod look;
+pub mod lost;
 pub mod policy;
 pub mod probe;
 pub mod roster;

@@ -6,6 +6,7 @@ mod timers;
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Context;
 use libbpf_rs::MapCore;
@@ -22,6 +23,7 @@ use units::Ns;
 
 use crate::probe;
 use crate::probe::Unsupported;
+use crate::run;
 use crate::run::Options;
 use crate::run::possible_cpus;
 use crate::skel::main::MainSkel;
@@ -38,6 +40,12 @@ const HALTS: &str = "kvm_vcpu_halt";
 /// After so long on a pCPU that host threads hold a vCPU goes where it gets more, see
 /// `relief.h`: twice what the kernel's deadline server gives vCPUs there in each second.
 pub(crate) const HELD: Ns = Ns::from_ms(100);
+
+/// After so long of waiting for any reason a vCPU has a turn, see `overdue.h`: in time for a
+/// watchdog of this length also if host threads and a stalled host then take as much again.
+fn patience(watchdog: Duration) -> Ns {
+    Ns(u64::try_from(watchdog.as_nanos()).unwrap_or(u64::MAX) / 3)
+}
 
 /// The rules of a policy.
 #[derive(Clone, Debug)]
@@ -113,7 +121,10 @@ fn loaded<'a>(
     let mut open = MainSkelBuilder::default().open(storage).map_err(refuse)?;
     if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
         rodata.nr_cpu_ids = cpus;
-        rodata.settings = settings(&options.rules)?;
+        rodata.settings = sv_settings {
+            patience_ns: patience(options.watchdog).0,
+            ..settings(&options.rules)?
+        };
     }
     open.struct_ops.vcpu_ops_mut().timeout_ms = u32::try_from(options.watchdog.as_millis())?;
     open.struct_ops.vcpu_ops_mut().hotplug_seq = hotplugs;
@@ -131,6 +142,9 @@ fn loaded<'a>(
         .isacs_totals
         .set_max_entries(cpus)
         .map_err(refuse)?;
+    if let Some(entries) = options.table {
+        open.maps.table.set_max_entries(entries).map_err(refuse)?;
+    }
     let tracing = options.trace.is_some();
     // Without a trace nothing of it is in the kernel's way.
     open.progs.switches.set_autoload(tracing);
@@ -169,6 +183,7 @@ pub(crate) fn settings(rules: &Rules) -> anyhow::Result<sv_settings> {
         // Caps are K1's; where a policy does not say, so is their period.
         refill_ns: credit1::Settings::default().refill_period.0,
         held_ns: HELD.0,
+        patience_ns: patience(*run::WATCHDOG.end()).0,
         ..sv_settings::default()
     };
     let credit1 = |rules: &credit1::Settings| sv_settings {

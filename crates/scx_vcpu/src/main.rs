@@ -16,6 +16,7 @@ use scx_vcpu::config::Config;
 use scx_vcpu::config::ConfigError;
 use scx_vcpu::control;
 use scx_vcpu::look;
+use scx_vcpu::lost::Lost;
 use scx_vcpu::policy::Policy;
 use scx_vcpu::policy::fixed;
 use scx_vcpu::probe;
@@ -93,6 +94,9 @@ struct RunArgs {
     /// How long a vCPU may wait for its turn until the kernel ends the scheduler.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = watchdog)]
     watchdog: Duration,
+    /// Entries of the table of vCPUs: to see what happens when it is full.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), hide = true)]
+    table: Option<u32>,
 }
 
 /// Whether this machine can run it; changes nothing.
@@ -134,7 +138,7 @@ struct StatsArgs {
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = true, args = ["weight", "class", "cap", "slice", "latency", "cpus"])]
 struct SetArgs {
-    /// The VM: the process id of its VMM, or a part of the VMM's command line.
+    /// The VM: the process id of its VMM, or a part of the VMM's command line that is not a number.
     vm: String,
     /// More is more CPU time.
     #[arg(long, value_name = "N")]
@@ -198,7 +202,12 @@ fn watchdog(text: &str) -> Result<Duration, String> {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     tracing_subscriber::fmt()
-        .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
+        .with_env_filter(
+            // What an administrator has to know is a warning, and he sets no RUST_LOG.
+            tracing_subscriber::EnvFilter::builder()
+                .with_default_directive(tracing_subscriber::filter::LevelFilter::WARN.into())
+                .from_env_lossy(),
+        )
         .with_writer(std::io::stderr)
         .init();
     let done = match &cli.command {
@@ -303,6 +312,7 @@ fn schedule(args: &RunArgs) -> anyhow::Result<()> {
         trace: args.trace.clone(),
         length: args.length,
         watchdog: args.watchdog,
+        table: args.table,
     };
     run::run(&options, &stop_flag()?, |vms, vcpus, cores| {
         let cores = cores.map_or(String::new(), |cores| format!(", {cores}"));
@@ -311,12 +321,23 @@ fn schedule(args: &RunArgs) -> anyhow::Result<()> {
 }
 
 fn list(args: &ListArgs) -> anyhow::Result<()> {
-    show(&table::read()?, args.json)
+    show(&table::read()?, args.json)?;
+    warn_of(&table::lost(), &Lost::default());
+    Ok(())
+}
+
+/// Says on standard error, beside tables and JSON alike, what was lost, if that is more than
+/// `before`.
+fn warn_of(lost: &Lost, before: &Lost) {
+    if lost.is_more(before) {
+        eprintln!("scx_vcpu: {lost}");
+    }
 }
 
 fn stats(args: &StatsArgs) -> anyhow::Result<()> {
     let stop = stop_flag()?;
     let mut before = table::read()?;
+    let mut lost = Lost::default();
     let mut left = args.count;
     while left != Some(0) {
         let until = std::time::Instant::now() + args.every;
@@ -329,6 +350,9 @@ fn stats(args: &StatsArgs) -> anyhow::Result<()> {
         }
         let now = table::read()?;
         show(&table::since(&before, &now), args.json)?;
+        let so_far = table::lost();
+        warn_of(&so_far, &lost);
+        lost = so_far;
         before = now;
         left = left.map(|left| left - 1);
     }

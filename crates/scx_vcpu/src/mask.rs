@@ -21,6 +21,7 @@ use units::CpuSet;
 use units::VcpuId;
 
 use crate::seat;
+use crate::seat::Effective;
 
 /// Where it is written down; gone with the threads at a reboot.
 pub(crate) const JOURNAL: &str = "/run/scx_vcpu/masks";
@@ -69,12 +70,17 @@ impl Masks {
         let Some(started) = started(tid) else {
             return Ok(());
         };
-        let now = seat::allowed(tid);
+        let now = seat::mask(tid);
+        let effective = seat::effective(Path::new("/"), tid);
         let known = self.threads.get(&tid);
         // Its owner may have said something else since.
         let before = match known {
-            Some(mask) if mask.started == started && mask.ours == now => mask.before.clone(),
-            _ => now.clone(),
+            Some(mask)
+                if mask.started == started && is_ours(&mask.ours, &now, effective.as_ref()) =>
+            {
+                mask.before.clone()
+            }
+            _ => owners(&now, effective.as_ref()),
         };
         let ours: Vec<u32> = before
             .iter()
@@ -143,8 +149,37 @@ impl Drop for Masks {
 
 /// Only what is still as we left it: its owner may have said something else since.
 fn undo(tid: u32, mask: &Mask) {
-    if started(tid) == Some(mask.started) && seat::allowed(tid) == mask.ours {
+    let effective = seat::effective(Path::new("/"), tid);
+    if started(tid) == Some(mask.started)
+        && is_ours(&mask.ours, &seat::mask(tid), effective.as_ref())
+    {
         let _ = seat::allow(tid, &mask.before);
+    }
+}
+
+/// Is `now` the mask `ours`, or what the kernel has made of it because CPUs are offline or its
+/// cpuset has others? If none of ours is left the thread may run on any.
+///
+/// Limits: if one is there again before we look, it has all of them for good.
+fn is_ours(ours: &[u32], now: &[u32], effective: Option<&Effective>) -> bool {
+    let Some(effective) = effective else {
+        return ours == now;
+    };
+    let mut left = ours.to_vec();
+    left.retain(|cpu| effective.cpus.contains(cpu));
+    ours == now || left == now || left.is_empty()
+}
+
+/// What the owner of a thread with the mask `now` has said. In a cpuset, who has all of its
+/// CPUs was not pinned: he gets those too that the cpuset has later, so all are written down.
+fn owners(now: &[u32], effective: Option<&Effective>) -> Vec<u32> {
+    let follows = effective.is_some_and(|effective| {
+        effective.by_cpuset && effective.cpus.iter().all(|cpu| now.contains(cpu))
+    });
+    if follows {
+        (0..CpuSet::CAPACITY).collect()
+    } else {
+        now.to_vec()
     }
 }
 
@@ -223,6 +258,48 @@ mod tests {
         Masks::new(&journal)
             .set(u32::MAX / 2, Some(&set_of(&one)))
             .unwrap();
+    }
+
+    /// CPUs 0 to 3 are the owner's, 1 and 2 ours.
+    #[test]
+    fn a_mask_stays_ours_when_a_cpu_goes() {
+        let ours = [1, 2];
+        let effective = |cpus: &[u32], by_cpuset| {
+            Some(Effective {
+                cpus: cpus.to_vec(),
+                by_cpuset,
+            })
+        };
+        let cases: [(&[u32], &[u32], bool, bool); 7] = [
+            (&[1, 2], &[0, 1, 2, 3], false, true),
+            // CPU 2 is offline: the mask stays, or in a cpuset does not.
+            (&[1, 2], &[0, 1, 3], false, true),
+            (&[1], &[0, 1, 3], true, true),
+            // None is left, and the kernel lets it run anywhere.
+            (&[0, 1, 2, 3], &[0, 3], false, true),
+            // Somebody has said something else.
+            (&[1], &[0, 1, 2, 3], false, false),
+            (&[3], &[0, 1, 3], false, false),
+            (&[0, 1, 2, 3], &[0, 1, 3], false, false),
+        ];
+        for (now, cpus, by_cpuset, is) in cases {
+            let effective = effective(cpus, by_cpuset);
+            assert_eq!(
+                is_ours(&ours, now, effective.as_ref()),
+                is,
+                "{now:?} {cpus:?}"
+            );
+        }
+        assert!(is_ours(&ours, &ours, None) && !is_ours(&ours, &[1], None));
+
+        // Who is pinned has that back, who is not all that its cpuset will have.
+        assert_eq!(
+            owners(&[0, 1], effective(&[0, 1, 3], true).as_ref()),
+            [0, 1]
+        );
+        assert_eq!(owners(&[0, 1], effective(&[0, 1], false).as_ref()), [0, 1]);
+        let all = owners(&[0, 1], effective(&[0, 1], true).as_ref());
+        assert_eq!(all.len(), CpuSet::CAPACITY as usize);
     }
 
     #[test]

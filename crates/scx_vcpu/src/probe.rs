@@ -22,6 +22,14 @@ pub enum Unsupported {
     /// The kernel has no BTF.
     #[error("this kernel has no BTF (no {0}); use one with CONFIG_DEBUG_INFO_BTF=y")]
     NoBtf(PathBuf),
+    /// The kernel's sched_ext lacks functions that the programs call.
+    #[error("this kernel's sched_ext is too old (it lacks {missing}); use Linux {since} or newer")]
+    TooOld {
+        /// Their names.
+        missing: String,
+        /// The first kernel that has all of them.
+        since: &'static str,
+    },
     /// KVM is not loaded, or its module has no BTF.
     #[error(
         "KVM is not loaded, or its module has no BTF (no {0}); load it: modprobe kvm_amd, or kvm_intel"
@@ -65,11 +73,42 @@ pub fn files(root: &Path) -> Result<(), Unsupported> {
     if !btf.exists() {
         return Err(Unsupported::NoBtf(btf));
     }
+    functions(&btf)?;
     let state = fs::read_to_string(sched_ext.join("state")).unwrap_or_default();
     if !matches!(state.trim(), "" | "disabled") {
         return Err(another(&sched_ext));
     }
     kvm(root)
+}
+
+/// Functions of the kernel that the programs call and that its first sched_ext, that of 6.12,
+/// had not yet, with the first kernel that has each (docs.ebpf.io/linux/kfuncs), the oldest
+/// first.
+const FUNCTIONS: [(&str, &str); 4] = [
+    ("scx_bpf_dsq_insert___v2", "6.19"),
+    ("scx_bpf_dsq_peek", "6.19"),
+    ("scx_bpf_task_set_slice", "6.19"),
+    ("scx_bpf_dsq_move_to_local___v2", "7.1"),
+];
+
+/// Has the kernel with this description all [`FUNCTIONS`]? Their names are strings in it among
+/// others. One pass: it has megabytes.
+fn functions(btf: &Path) -> Result<(), Unsupported> {
+    let bytes = fs::read(btf).unwrap_or_default();
+    let mut missing = FUNCTIONS.to_vec();
+    for name in bytes.split(|byte| *byte == 0) {
+        if name.starts_with(b"scx_bpf_") {
+            missing.retain(|(function, _)| function.as_bytes() != name);
+        }
+    }
+    let Some((_, since)) = missing.last() else {
+        return Ok(());
+    };
+    let names: Vec<&str> = missing.iter().map(|(name, _)| *name).collect();
+    Err(Unsupported::TooOld {
+        missing: names.join(", "),
+        since,
+    })
 }
 
 /// Whether vCPUs can be found on a system whose files are below `root`.
@@ -201,7 +240,38 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, state).unwrap();
         }
+        let names = FUNCTIONS.map(|(name, _)| name).join("\0");
+        has(&dir, &format!("\0{state}\0{names}\0"));
         dir
+    }
+
+    /// What the description of its kernel has.
+    fn has(dir: &tempfile::TempDir, btf: &str) {
+        fs::write(dir.path().join("sys/kernel/btf/vmlinux"), btf).unwrap();
+    }
+
+    #[test]
+    fn a_kernel_whose_sched_ext_is_too_old_is_told_which_one_is_not() {
+        let dir = root("disabled\n");
+        for (btf, since, missing) in [
+            ("\0scx_bpf_dsq_insert\0", "6.12", 4),
+            // 6.19 and 7.0.
+            (
+                "\0scx_bpf_dsq_insert___v2\0scx_bpf_dsq_peek\0scx_bpf_task_set_slice\0scx_bpf_dsq_move_to_local\0",
+                "7.0",
+                1,
+            ),
+        ] {
+            has(&dir, btf);
+            let why = files(dir.path()).unwrap_err().to_string();
+            assert!(why.contains("use Linux 7.1 or newer"), "{since}: {why}");
+            assert!(
+                why.contains("scx_bpf_dsq_move_to_local___v2"),
+                "{since}: {why}"
+            );
+            assert_eq!(why.matches("scx_bpf_").count(), missing, "{since}: {why}");
+            assert_eq!(why.lines().count(), 1);
+        }
     }
 
     #[test]

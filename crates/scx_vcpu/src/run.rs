@@ -32,6 +32,7 @@ use crate::ended::Ended;
 use crate::load;
 pub use crate::load::Rules;
 use crate::load::refuse;
+use crate::lost::Lost;
 use crate::policy::balance::Balancer;
 use crate::policy::isacs;
 use crate::probe;
@@ -85,6 +86,8 @@ pub struct Options {
     pub length: Option<Duration>,
     /// How long a vCPU may stand in a queue until the kernel ends the scheduler.
     pub watchdog: Duration,
+    /// So many entries has the table of vCPUs; `None`: as many as it can have.
+    pub table: Option<u32>,
 }
 
 /// Instructions that the kernel's verifier went through for each program with these rules,
@@ -102,6 +105,7 @@ pub fn verified(rules: Rules) -> anyhow::Result<Vec<(String, u32)>> {
         trace: Some(PathBuf::new()),
         length: None,
         watchdog: *WATCHDOG.end(),
+        table: None,
     })
 }
 
@@ -270,6 +274,7 @@ fn schedule(
     let _pins = [
         Pin::new(&mut skel.maps.table, table::PIN),
         Pin::new(&mut skel.maps.wakers, table::PIN_WAKERS),
+        Pin::new(&mut skel.maps.bss, table::PIN_COUNTS),
     ];
     let entries = libbpf_rs::MapHandle::try_from(&skel.maps.table).map_err(refuse)?;
     let pcpus = libbpf_rs::MapHandle::try_from(&skel.maps.pcpus).map_err(refuse)?;
@@ -284,6 +289,7 @@ fn schedule(
 
     let (mut looked, mut asked) = (Instant::now(), Instant::now());
     let mut balancer = Balancer::default();
+    let mut lost = Lost::default();
     let mut ended = None;
     while !until.is_over() {
         recorder.hear(&rings)?;
@@ -295,7 +301,7 @@ fn schedule(
                 if let Some(why) = control::unheeded(&options.rules, change) {
                     return Answer::Refused(why);
                 }
-                control::apply(&mut lock(roster), change, tell)
+                control::apply(&mut lock(roster), change, |told| teller.answer(told))
             });
         }
         if let Rules::Isacs(_) = options.rules
@@ -322,6 +328,11 @@ fn schedule(
         if looked.elapsed() >= PERIOD {
             let length = Ns(u64::try_from(looked.elapsed().as_nanos())?);
             looked = Instant::now();
+            let so_far = skel.maps.bss_data.as_deref().map(Lost::of);
+            if let Some(so_far) = so_far.filter(|so_far| so_far.is_more(&lost)) {
+                lost = so_far;
+                tracing::warn!("{lost}");
+            }
             let mut told = lock(roster).retain(|tid| seat::policy_of(tid).is_some());
             teller.retain(|tid| seat::policy_of(tid).is_some());
             lock(&seats).retain(|tid| seat::policy_of(tid).is_some());

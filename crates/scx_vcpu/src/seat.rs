@@ -128,7 +128,52 @@ fn back_to(before: i32) -> i32 {
     }
 }
 
-/// The CPUs that a thread may run on; none if it has gone.
+/// The CPUs that a thread has been allowed, also those that are offline now, of which
+/// sched_getaffinity() says nothing (kernel/sched/syscalls.c); none if it has gone.
+pub(crate) fn mask(tid: u32) -> Vec<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
+    let list = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    list.and_then(cpus_of).unwrap_or_default()
+}
+
+/// The CPUs that thread `tid` could have now, by its cpuset (v2) or if it has none all that
+/// are online. Files are below `root` (normally `/`). In a cpuset the kernel narrows the mask of
+/// a thread to these when a CPU goes, and in none it does not. `None`: unknown.
+pub(crate) fn effective(root: &Path, tid: u32) -> Option<Effective> {
+    let group = std::fs::read_to_string(root.join(format!("proc/{tid}/cpuset"))).ok();
+    let group = group
+        .as_deref()
+        .map_or("", |path| path.trim().trim_matches('/'));
+    let file = match group {
+        "" => root.join("sys/devices/system/cpu/online"),
+        _ => root
+            .join("sys/fs/cgroup")
+            .join(group)
+            .join("cpuset.cpus.effective"),
+    };
+    Some(Effective {
+        cpus: cpus_of(&std::fs::read_to_string(file).ok()?)?,
+        by_cpuset: !group.is_empty(),
+    })
+}
+
+/// See [`effective`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Effective {
+    pub(crate) cpus: Vec<u32>,
+    /// They follow a cpuset, for a thread that nobody has pinned.
+    pub(crate) by_cpuset: bool,
+}
+
+/// A list as the kernel writes it: `0-3,8`. `None`: it is none.
+fn cpus_of(list: &str) -> Option<Vec<u32>> {
+    let cpus: units::CpuSet = list.trim().parse().ok()?;
+    Some(cpus.iter().map(|cpu| cpu.0).collect())
+}
+
+/// The CPUs that a thread may run on and that are online; none if it has gone.
 pub(crate) fn allowed(tid: u32) -> Vec<u32> {
     let tid = rustix::process::Pid::from_raw(tid.cast_signed());
     let Some(set) = tid.and_then(|tid| rustix::thread::sched_getaffinity(Some(tid)).ok()) else {
@@ -208,6 +253,35 @@ mod tests {
         assert!(!is_there(proc.path(), found(7, 71)), "it has ended");
         // The id of one that has ended is another process's now.
         assert!(!is_there(proc.path(), found(7, 8)));
+    }
+
+    #[test]
+    fn what_a_thread_could_have_is_its_cpusets_word_or_what_is_online() {
+        let root = tempfile::tempdir().unwrap();
+        for (file, text) in [
+            ("proc/7/cpuset", "/\n"),
+            ("proc/8/cpuset", "/machine/web\n"),
+            ("proc/9/cpuset", "/gone\n"),
+            ("sys/devices/system/cpu/online", "0-1,3\n"),
+            ("sys/fs/cgroup/machine/web/cpuset.cpus.effective", "1\n"),
+        ] {
+            let path = root.path().join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        let of = |tid| effective(root.path(), tid).map(|it| (it.cpus, it.by_cpuset));
+        assert_eq!(of(7), Some((vec![0, 1, 3], false)));
+        assert_eq!(of(8), Some((vec![1], true)));
+        assert_eq!(of(9), None);
+        assert_eq!(
+            of(10),
+            Some((vec![0, 1, 3], false)),
+            "it has gone, or no cpusets"
+        );
+        assert_eq!(cpus_of("\t0-2,8\n"), Some(vec![0, 1, 2, 8]));
+        assert_eq!(cpus_of("none"), None);
+        let own = std::process::id();
+        assert!(allowed(own).iter().all(|cpu| mask(own).contains(cpu)));
     }
 
     #[test]

@@ -15,6 +15,7 @@ use units::Time;
 
 use crate::config::Class;
 use crate::load::HELD;
+use crate::lost::Lost;
 use crate::name;
 use crate::skel::main::types::sv_pcpu;
 use crate::skel::main::types::sv_vcpu;
@@ -25,6 +26,9 @@ pub(crate) const PIN: &str = "/sys/fs/bpf/scx_vcpu_table";
 
 /// The same for who wakes whom.
 pub(crate) const PIN_WAKERS: &str = "/sys/fs/bpf/scx_vcpu_wakers";
+
+/// The same for the programs' counters.
+pub(crate) const PIN_COUNTS: &str = "/sys/fs/bpf/scx_vcpu_counts";
 
 /// Entries read at once.
 const BATCH: u32 = 256;
@@ -162,6 +166,13 @@ pub fn read() -> anyhow::Result<Vec<Vcpu>> {
         vcpu.name.clone_from(name);
     }
     Ok(vcpus)
+}
+
+/// What the scheduler that runs on this machine had no room or memory for; nothing if none runs.
+#[must_use]
+pub fn lost() -> Lost {
+    MapHandle::from_pinned_path(Path::new(PIN_COUNTS))
+        .map_or_else(|_| Lost::default(), |map| Lost::read(&map))
 }
 
 /// Who has woken each.

@@ -47,9 +47,29 @@ impl<'a> Teller<'a> {
         }
     }
 
-    /// Tells all of it; how many of these vCPUs are (still) there.
+    /// Tells all of it; how many of these vCPUs are (still) there. CPUs that cannot be set
+    /// are a warning: nobody waits for an answer.
     pub(crate) fn tell(&self, told: Told) -> anyhow::Result<usize> {
-        let mut there = 0;
+        let (there, unset) = self.say(told)?;
+        for why in unset {
+            tracing::warn!("{why}");
+        }
+        Ok(there)
+    }
+
+    /// The same for somebody who has asked for it.
+    ///
+    /// # Errors
+    /// Also when CPUs cannot be set; all else is done then.
+    pub(crate) fn answer(&self, told: Told) -> anyhow::Result<usize> {
+        let (there, unset) = self.say(told)?;
+        anyhow::ensure!(unset.is_empty(), "{}", unset.join("; "));
+        Ok(there)
+    }
+
+    /// Tells all of it; how many are there, and whose CPUs could not be set and why.
+    fn say(&self, told: Told) -> anyhow::Result<(usize, Vec<String>)> {
+        let (mut there, mut unset) = (0, Vec::new());
         for some in told.chunks(BATCH) {
             let missing = self.change(some)?;
             for (at, (found, knobs)) in some.iter().enumerate() {
@@ -62,11 +82,14 @@ impl<'a> Teller<'a> {
                 there += 1;
                 let done = lock(&self.masks).set(found.tid, knobs.cpus.as_ref());
                 if let Err(error) = done {
-                    tracing::warn!(vm = found.vm, vcpu = found.vcpu, %error, "cannot set its CPUs");
+                    let Found { vm, vcpu, .. } = found;
+                    unset.push(format!(
+                        "cannot set the CPUs of vCPU {vcpu} of VM {vm}: {error}"
+                    ));
                 }
             }
         }
-        Ok(there)
+        Ok((there, unset))
     }
 
     /// Forgets threads that have gone.

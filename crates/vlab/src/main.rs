@@ -85,6 +85,9 @@ enum Command {
 #[derive(Debug, Subcommand)]
 enum Load {
     Compute(ComputeArgs),
+    /// The same as compute, of SCHED_EXT threads.
+    #[command(hide = true)]
+    Ext(ComputeArgs),
     Fsync(FsyncArgs),
     Pulse(PulseArgs),
     Vm(VmArgs),
@@ -122,6 +125,7 @@ fn dispatch(command: Command) -> anyhow::Result<()> {
         Command::KvmAgent => vlab::kvm::agent::run()?,
         Command::BpfSelftest => vlab::selftest::run()?,
         Command::Load(Load::Compute(args)) => vlab::load::compute::run(&args)?,
+        Command::Load(Load::Ext(args)) => vlab::load::compute::run_ext(&args)?,
         Command::Load(Load::Fsync(args)) => vlab::load::fsync::run(&args)?,
         Command::Load(Load::Pulse(args)) => vlab::load::pulse::run(&args)?,
         Command::Load(Load::Vm(args)) => vlab::load::vm::run(&args)?,

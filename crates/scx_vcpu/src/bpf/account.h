@@ -97,7 +97,7 @@ static __always_inline void enter(struct task_struct *p)
 	v->tid = tid;
 	v->vcpu = knobs->vcpu;
 	v->weight = knobs->weight;
-	v->cap_permille = knobs->cap_permille;
+	v->cap_permille = v->cap_counted = knobs->cap_permille;
 	v->class = knobs->class;
 	v->home = knobs->home;
 	v->slice_ns = knobs->slice_ns;

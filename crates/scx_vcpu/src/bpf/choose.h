@@ -26,14 +26,12 @@ static __always_inline void await_choice(struct task_struct *p, struct sv_vcpu *
 
 /*
  * Gives `cpu` to `next` for `turn_ns`. `self` ran and can run on; 0: nobody. Whether
- * somebody else is to run: strangers always are.
+ * somebody else is to run.
  */
 static __always_inline bool choose(s32 cpu, u32 self, u32 next, u64 turn_ns)
 {
 	struct sv_vcpu *v = entry_of(next);
 
-	if (scx_bpf_dsq_move_to_local___v2___k(queue_of(cpu, QUEUE_FIRST), 0))
-		return true;
 	if (next && next == self)
 		return false;
 	if (v && take_out(cpu, QUEUE_REST, next, within_cap(v, turn_ns)))

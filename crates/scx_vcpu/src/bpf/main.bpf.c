@@ -9,7 +9,8 @@
  * Queues per pCPU. Who is next, and for how long, is the policy's. This file has
  * the calls that the kernel makes and hands them on: account.h counts, event.h sees
  * interrupts, place.h knows homes and caps, parked.h when caps are over, relief.h who is kept
- * from its pCPU for too long, policy_*.h decide.
+ * from its pCPU for too long, overdue.h that nobody waits until the kernel's watchdog ends
+ * us, stranger.h threads that are no vCPUs, policy_*.h decide.
  *
  * Under `fixed` a vCPU that is preempted by the fair class goes back to the head
  * and its turn goes on: the kernel does that by itself. The credit policies take it
@@ -30,6 +31,7 @@
 #include "event.h"
 #include "halt.h"
 #include "latency.h"
+#include "overdue.h"
 #include "parked.h"
 #include "place.h"
 #include "policy_credit1.h"
@@ -98,6 +100,7 @@ static __always_inline void fixed_enqueue(struct task_struct *p, struct sv_vcpu 
 		waits_on(v, cpu);
 	} else {
 		stranger_waits_on(cpu);
+		whole_ns = STRANGER_TURN_NS;
 	}
 	scx_bpf_dsq_insert___v2___k(p, queue_of(cpu, QUEUE_FIRST), fixed_slice_ns(p, whole_ns),
 				    enq_flags);
@@ -154,9 +157,9 @@ SEC("struct_ops/vcpu_dispatch")
 void BPF_PROG(vcpu_dispatch, s32 cpu, struct task_struct *prev)
 {
 	u64 turn_ns = settings.policy == SV_FIXED ? fixed_whole_ns(cpu) : settings.slice_ns;
+	struct sv_pcpu *pcpu = pcpu_of(cpu);
 	struct sv_knobs *knobs = NULL;
 	struct sv_vcpu *v = NULL;
-	struct sv_pcpu *pcpu;
 	bool other;
 
 	if (settings.policy == SV_NEVER)
@@ -170,12 +173,14 @@ void BPF_PROG(vcpu_dispatch, s32 cpu, struct task_struct *prev)
 	}
 	if (v)
 		charge(v, account(v, SV_RUNS));
-	if (dispatch_due(cpu))
+	if (dispatch_overdue(cpu) || dispatch_due(cpu))
 		return;
 	if (settings.policy == SV_FIXED) {
 		if (v)
 			turn_ns = own_slice(v, turn_ns);
 		other = scx_bpf_dsq_move_to_local___v2___k(queue_of(cpu, QUEUE_FIRST), 0);
+	} else if (pcpu && stranger_is_next(cpu, pcpu)) {
+		other = true;
 	} else {
 		unpark(cpu);
 		/* One that may not go on here comes to vcpu_enqueue next. */
@@ -192,22 +197,22 @@ void BPF_PROG(vcpu_dispatch, s32 cpu, struct task_struct *prev)
 		else
 			other = credit1_dispatch(cpu, v, &turn_ns);
 	}
-	if (other)
+	/* No vCPU waits here. */
+	if (other || (pcpu && !v && take_stranger(cpu, pcpu)))
 		return;
 	if (!prev) {
 		unpark_all();
-		if (!steal(cpu, QUEUE_FIRST))
-			steal(cpu, QUEUE_REST);
+		if (!steal(cpu, QUEUE_FIRST) && !steal(cpu, QUEUE_REST))
+			steal(cpu, QUEUE_STRANGERS);
 		return;
 	}
 	/* Nobody waits who comes before it: the one that ran has a further turn, and goes
 	 * on without vcpu_running. */
-	pcpu = pcpu_of(cpu);
 	if (!v || !pcpu) {
-		scx_bpf_task_set_slice___k(prev, turn_ns);
+		scx_bpf_task_set_slice___k(prev, STRANGER_TURN_NS);
 		return;
 	}
-	v->turn_ns = within_cap(v, turn_ns);
+	v->turn_ns = within_patience(within_cap(v, turn_ns), cpu, pcpu);
 	end_turn_at(prev, cpu, pcpu, v->since_ns, v->since_ns + v->turn_ns);
 }
 
@@ -231,9 +236,11 @@ void BPF_PROG(vcpu_running, struct task_struct *p)
 	struct sv_vcpu *v = entry_of_task(p);
 	struct sv_knobs *knobs = vcpu_of(p);
 	s32 cpu = scx_bpf_task_cpu___k(p);
+	struct sv_pcpu *pcpu = pcpu_of(cpu);
 	u64 slice_ns = p->scx.slice;
-	struct sv_pcpu *pcpu;
 
+	if (pcpu)
+		pcpu->stranger_ran = !v;
 	if (!v || !knobs)
 		return;
 	account(v, SV_RUNS);
@@ -246,9 +253,9 @@ void BPF_PROG(vcpu_running, struct task_struct *p)
 		slice_ns = credit2_begins(v, slice_ns);
 	if (v->cap_permille)
 		slice_ns = within_cap(v, slice_ns);
-	pcpu = pcpu_of(cpu);
 	if (!pcpu)
 		return;
+	slice_ns = within_patience(slice_ns, cpu, pcpu);
 	pcpu->slot = knobs->slot;
 	if (!v->held_until_ns && !v->rest_ns)
 		v->turn_ns = slice_ns;

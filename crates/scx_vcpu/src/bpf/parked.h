@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * The clock of periods: a timer that counts how much time there was for caps, calls
- * somebody who looks whether they are over, and looks after vCPUs that host threads keep
- * from their pCPU (relief.h).
+ * somebody who looks whether they are over, and looks after vCPUs that have waited for too
+ * long, because of host threads (relief.h) or of their policy's rules (overdue.h).
  *
  * Who looks after caps is the pCPU where a vCPU waits, or if that is busy an idle one on
  * which the vCPU may run, which then takes it (balance.h). Host threads may keep the first
@@ -12,6 +12,7 @@
 #pragma once
 
 #include "balance.h"
+#include "overdue.h"
 #include "period.h"
 #include "relief.h"
 
@@ -48,6 +49,7 @@ static long look_after(u32 step, struct relief *relief)
 
 	if (!v)
 		return 0;
+	look_overdue(v, position, relief->now);
 	if (v->parked)
 		call_for_parked(v);
 	else if (v->state == SV_WAITS && (s64)(relief->now - v->since_ns) >= (s64)settings.held_ns)

@@ -23,6 +23,13 @@ static __always_inline bool is_capped(struct sv_vcpu *v)
 
 	if (!v->cap_permille)
 		return false;
+	/* What it used under another cap was that one's to give: of 30 ms a cap that is a
+	 * thousandth of that one would make half a minute. */
+	if (v->cap_counted != v->cap_permille) {
+		v->used_ns =
+			credit1_used_of_new_cap(v->used_ns, v->cap_permille, settings.refill_ns);
+		v->cap_counted = v->cap_permille;
+	}
 	if (v->used_at != now) {
 		v->used_ns = credit1_used_after(v->used_ns, v->cap_permille, now - v->used_at);
 		v->used_at = now;

@@ -16,20 +16,8 @@
 #pragma once
 
 #include "period.h"
-#include "rule_credit2.h"
+#include "stranger.h"
 #include "turn.h"
-#include "waiting.h"
-
-/* A thread of SCHED_EXT that is no vCPU, or that found no entry: soon, shortly. */
-static __always_inline void enqueue_stranger(struct task_struct *p, s32 cpu, u64 enq_flags)
-{
-	struct sv_pcpu *pcpu = pcpu_of(cpu);
-	u64 place = settings.policy == SV_CREDIT2 && pcpu ? credit2_first(pcpu) : 0;
-
-	stranger_waits_on(cpu);
-	scx_bpf_dsq_insert_vtime___k(p, queue_of(cpu, QUEUE_FIRST), MIN_REST_NS * 10, place,
-				     enq_flags);
-}
 
 /* What is left of the turn of `p`, which is being taken off its pCPU. */
 static __always_inline void keep_rest(struct sv_vcpu *v, struct task_struct *p,
@@ -93,6 +81,12 @@ WALKED_ONCE int take_out(s32 cpu, u32 queue, u32 slot, u64 slice_ns)
 	}
 	bpf_iter_scx_dsq_destroy___k(&it);
 	return taken;
+}
+
+/* `cpu` is free: one of the strangers has it, if a vCPU had it last and its turn is over. */
+static __always_inline bool stranger_is_next(s32 cpu, struct sv_pcpu *pcpu)
+{
+	return !pcpu->stranger_ran && !interrupted_on(cpu, pcpu) && take_stranger(cpu, pcpu);
 }
 
 /* No vCPU ran on `cpu`: does an interrupted turn go on? */

@@ -9,6 +9,7 @@
 #pragma once
 
 #include "policy_credit.h"
+#include "rule_credit2.h"
 
 static __always_inline void credit2_enqueue(struct task_struct *p, struct sv_vcpu *v, s32 cpu,
 					    u64 enq_flags)
@@ -43,7 +44,6 @@ static __always_inline bool credit2_dispatch(s32 cpu, struct sv_vcpu *v, u64 *tu
 	yields = credit2_yields(v, next, pcpu);
 	if (v)
 		*turn_ns = credit2_turn_ns(v);
-	/* Strangers have no credit, and are few. */
 	if (v && next && !yields)
 		return false;
 	return scx_bpf_dsq_move_to_local___v2___k(queue_of(cpu, QUEUE_FIRST), 0);

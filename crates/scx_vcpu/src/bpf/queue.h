@@ -35,13 +35,14 @@ extern bool scx_bpf_test_and_clear_cpu_idle___k(s32 cpu) __ksym;
 extern s32 scx_bpf_pick_idle_cpu___k(const struct cpumask *allowed, u64 flags) __ksym;
 extern bool bpf_cpumask_test_cpu___k(u32 cpu, const struct cpumask *cpumask) __ksym;
 
-/* Each pCPU has three: of those that have a right to run, of the rest, and of those
- * that have used up their caps. */
+/* Each pCPU has four: of those that have a right to run, of the rest, of those that have
+ * used up their caps, and of threads that are no vCPUs (stranger.h). */
 enum queue {
 	QUEUE_FIRST = 0,
 	QUEUE_REST = 1,
 	QUEUE_CAPPED = 2,
-	NR_QUEUES = 3,
+	QUEUE_STRANGERS = 3,
+	NR_QUEUES = 4,
 };
 
 /* 0 is not a valid id. */

@@ -225,12 +225,6 @@ int replay(struct sv_step *step)
 		credit2_take(v, pcpu);
 		step->length_ns = credit2_place(v, pcpu);
 		return 0;
-	case SV_STEP_STRANGER:
-		pcpu = pcpu_of(step->b);
-		if (!pcpu)
-			return -1;
-		step->length_ns = credit2_first(pcpu);
-		return 0;
 	case SV_STEP_PARK:
 		pcpu = pcpu_of(step->b);
 		if (!pcpu)

@@ -27,27 +27,24 @@ enum sv_step_kind {
 	SV_STEP_WAIT = 7,
 	/* Credit2: pCPU `b` takes it from where it waits. */
 	SV_STEP_MOVE = 8,
-	/* Credit2: a thread without credit comes into the queue of pCPU `b`; `length_ns` is
-	 * its place. */
-	SV_STEP_STRANGER = 9,
 	/* Credit2: its cap is used up, and it waits on pCPU `b` for the next period. */
-	SV_STEP_PARK = 10,
+	SV_STEP_PARK = 9,
 	/* Credit2: a period is over for it; `length_ns` is its place in the queue. */
-	SV_STEP_UNPARK = 11,
+	SV_STEP_UNPARK = 10,
 	/* Credit2: its turn begins, for which it was given `a` before; the rest of an
 	 * interrupted one if `b`. `length_ns` is how long it lasts. */
-	SV_STEP_BEGIN = 12,
+	SV_STEP_BEGIN = 11,
 	/* It comes into a queue of pCPU `b`, from which others may take it. */
-	SV_STEP_QUEUED = 13,
+	SV_STEP_QUEUED = 12,
 	/* It has left that. */
-	SV_STEP_LEFT = 14,
+	SV_STEP_LEFT = 13,
 	/* Somebody who holds no lock takes it from one pCPU's queue to pCPU `b`'s. */
-	SV_STEP_GOES = 15,
+	SV_STEP_GOES = 14,
 	/* A thread without an entry comes into a queue of pCPU `b`. */
-	SV_STEP_STRANGE = 16,
+	SV_STEP_STRANGE = 15,
 	/* pCPU `b` has no work, and pCPU `a` - 1 one for it, or none has: `slot` says whether it
 	 * got that, `looked` where it looked. */
-	SV_STEP_STEAL = 17,
+	SV_STEP_STEAL = 16,
 };
 
 /* Somebody who does so many steps at random beside others. */

@@ -55,12 +55,6 @@ static __always_inline u64 credit2_place(struct sv_vcpu *v, struct sv_pcpu *pcpu
 	       (u64)credit2_rank(v->credit, settings.reset_adds, settings.reset_at_zero);
 }
 
-/* The place before all others: of a thread that has no credit. */
-static __always_inline u64 credit2_first(struct sv_pcpu *pcpu)
-{
-	return settings.reset_adds ? 0 : (pcpu->resets - 2) * CREDIT2_REACH;
-}
-
 static __always_inline u64 credit2_turn_ns(struct sv_vcpu *v)
 {
 	u64 slice_ns = own_slice(v, settings.slice_ns), lasts;

@@ -92,6 +92,8 @@ struct sv_settings {
 	u64 boost_unit_ns;
 	/* How long a vCPU waits on a pCPU that host threads hold, see relief.h. */
 	u64 held_ns;
+	/* How long a vCPU waits at all, see overdue.h. */
+	u64 patience_ns;
 	/* Switches, 0 or 1; see policy::host::credit. */
 	u32 zero_is_under;
 	u32 boost_needs_under;
@@ -275,6 +277,10 @@ struct sv_vcpu {
 	u32 event_ema_valid;
 	/* Member of the CPU-BOOST group. */
 	u32 in_group;
+	/* The cap that used_ns counts against: another one than cap_permille until it is next
+	 * looked at. */
+	u32 cap_counted;
+	u32 pad;
 };
 
 /* What a pCPU has for its queue. */
@@ -330,13 +336,17 @@ struct sv_pcpu {
 	u64 reallocated_at_ns;
 	/* What was charged last (A2). */
 	u64 last_ran_ns;
+	/* Whoever ran last was no vCPU, see stranger.h. */
+	u32 stranger_ran;
+	/* The one that has waited for too long, as `slot`, see overdue.h. */
+	u32 overdue_slot;
 };
 
 _Static_assert(sizeof(struct sv_found) == 16, "read by Rust");
 _Static_assert(sizeof(struct sv_knobs) == 48, "written by Rust");
 _Static_assert(sizeof(struct sv_set) == 40, "written by Rust");
-_Static_assert(sizeof(struct sv_vcpu) == 352, "read by Rust");
-_Static_assert(sizeof(struct sv_pcpu) == 192, "read by Rust");
+_Static_assert(sizeof(struct sv_vcpu) == 360, "read by Rust");
+_Static_assert(sizeof(struct sv_pcpu) == 200, "read by Rust");
 _Static_assert(sizeof(struct sv_apply) == 16, "written by Rust");
 _Static_assert(sizeof(struct sv_timers) == 8, "written by Rust");
 _Static_assert(sizeof(struct sv_waker) == 16, "read by Rust");

@@ -17,7 +17,7 @@
  * vCPU there after ops.enqueue has returned, and nothing of ours is called then.
  *
  * A count may be too large for a while, never too small: somebody looks in vain. Threads that
- * are no vCPUs, or found no entry, have no note: the bit of a pCPU that had one stays.
+ * are no vCPUs, or found no entry, have no note: a pCPU that had one counts one more for ever.
  *
  * Works on the table alone and calls nothing of sched_ext, see replay.bpf.c.
  */

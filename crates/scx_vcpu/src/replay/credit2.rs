@@ -261,21 +261,6 @@ fn root_credit2_in_bpf_serves_debtors_in_turn() {
     assert_eq!(host.runs[0], Some(0));
 }
 
-/// A thread without credit is first, also after days of resets, when places wrap.
-#[test]
-fn root_credit2_in_bpf_lets_strangers_first_for_ever() {
-    let settings = Settings::default();
-    let mut storage = MaybeUninit::uninit();
-    let mut host = Host::new(&settings, &mut storage);
-    for resets in [0, 1, 1 << 23, (1 << 24) - 1, 1 << 24, 1 << 40] {
-        host.has_reset(0, resets);
-        host.wait(0, 0);
-        let (_, place) = host.waits[0].pop().unwrap();
-        let (_, stranger) = host.kernel.step(Kind::Stranger, sv_step::default());
-        assert!(before(stranger, place), "{resets}: {stranger} {place}");
-    }
-}
-
 /// K12 for one that waits for its cap on another pCPU than the one where it slept: it has
 /// the resets of the queue that it leaves, and of the other one those that come then.
 #[test]

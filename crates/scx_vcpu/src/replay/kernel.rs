@@ -35,7 +35,6 @@ pub(super) enum Kind {
     Wake,
     Wait,
     Move,
-    Stranger,
     Park,
     Unpark,
     Begin,

@@ -27,7 +27,7 @@ use crate::mask;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Change {
-    /// The VM: the process id of its VMM, or a part of its command line.
+    /// The VM: the process id of its VMM, or a part of its command line that is not a number.
     pub vm: String,
     /// New weight.
     pub weight: Option<u32>,
@@ -146,12 +146,14 @@ impl Roster {
     }
 
     fn find(&self, pattern: &str) -> Result<u32, SetError> {
-        let by_pid = pattern
-            .parse()
-            .ok()
-            .filter(|pid| self.vms.contains_key(pid));
-        if let Some(pid) = by_pid {
-            return Ok(pid);
+        // A process id and nothing else: the VM may have gone, and its number be a part of
+        // another one's command line.
+        if !pattern.is_empty() && pattern.bytes().all(|byte| byte.is_ascii_digit()) {
+            let by_pid = pattern
+                .parse()
+                .ok()
+                .filter(|pid| self.vms.contains_key(pid));
+            return by_pid.ok_or_else(|| SetError::Nobody(pattern.to_owned()));
         }
         let named = self.vms.iter().filter(|(_, vm)| vm.line.contains(pattern));
         let vms: Vec<u32> = named.map(|(pid, _)| *pid).collect();

@@ -103,6 +103,32 @@ fn a_change_that_cannot_be_made_says_why() {
     }
 }
 
+/// A VM may have gone, and its process id be a part of another one's command line.
+#[test]
+fn a_number_is_a_process_id_and_nothing_else() {
+    let mut roster = Roster::new(Config::default(), None);
+    roster.add(
+        found(7, 0),
+        "qemu -m 4096 guest=web4100".to_owned(),
+        vec![0],
+    );
+    let set = |roster: &mut Roster, vm: &str| {
+        let change = Change {
+            vm: vm.to_owned(),
+            weight: Some(3),
+            ..Change::default()
+        };
+        roster.set(&change).map(|(pid, ..)| pid)
+    };
+    for gone in ["4096", "4100", "0", "99999999999"] {
+        let nobody = SetError::Nobody(gone.to_owned());
+        assert_eq!(set(&mut roster, gone), Err(nobody));
+    }
+    for vm in ["7", "web4100", "=web", "-m 4096"] {
+        assert_eq!(set(&mut roster, vm), Ok(7), "{vm}");
+    }
+}
+
 #[test]
 fn each_knob_is_set_and_taken_back_alone() {
     let mut roster = Roster::new(Config::default(), None);

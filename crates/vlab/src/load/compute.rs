@@ -83,6 +83,24 @@ pub fn run(args: &ComputeArgs) -> anyhow::Result<()> {
     say(&ComputeReport { units_per_s })
 }
 
+/// The same of threads that are SCHED_EXT and no vCPUs: what a host scheduler of vCPUs has to
+/// bear, since that takes no privilege.
+///
+/// # Errors
+/// The same, and a kernel without sched_ext.
+pub fn run_ext(args: &ComputeArgs) -> anyhow::Result<()> {
+    // include/uapi/linux/sched.h; not in the C library's headers.
+    const SCHED_EXT: i32 = 7;
+    let param = libc::sched_param { sched_priority: 0 };
+    // SAFETY: `param` outlives the call, which only reads it. 0: this thread, whose children
+    // inherit it.
+    let done = unsafe { libc::sched_setscheduler(0, SCHED_EXT, &raw const param) };
+    if done != 0 {
+        return Err(std::io::Error::last_os_error()).context("cannot make a thread SCHED_EXT");
+    }
+    run(args)
+}
+
 /// One thread: the instants at which its units ended.
 fn work(cpu: VcpuId, control: &Control, tell: &mpsc::Sender<u32>) -> anyhow::Result<Vec<Time>> {
     let mut set = rustix::thread::CpuSet::new();

@@ -78,7 +78,7 @@ unsafe extern "C" {
     pub(crate) safe fn policy_isacs_credit(default_ns: u64, ivcredit: u64) -> i64;
     pub(crate) safe fn policy_isacs_spent(credit: i64, endcredit: i64, strictly_below: u32) -> u32;
     pub(crate) safe fn policy_isacs_boost_over(cvcredit: i64, strictly_below: u32) -> u32;
-    // The host scheduler's BPF programs call these two, and the tests.
+    // The host scheduler's BPF programs call these four, and the tests.
     #[cfg(test)]
     pub(crate) safe fn policy_credit1_used_after(
         used_ns: u64,
@@ -90,6 +90,19 @@ unsafe extern "C" {
         used_ns: u64,
         cap_permille: u32,
         period_ns: u64,
+    ) -> u64;
+    #[cfg(test)]
+    pub(crate) safe fn policy_credit1_used_of_new_cap(
+        used_ns: u64,
+        cap_permille: u32,
+        period_ns: u64,
+    ) -> u64;
+    #[cfg(test)]
+    pub(crate) safe fn policy_credit_turn_within(
+        turn_ns: u64,
+        waiting: u64,
+        patience_ns: u64,
+        least_ns: u64,
     ) -> u64;
     pub(crate) safe fn policy_isacs_burns_cvcredit(cpu_boost: u32, in_group: u32) -> u32;
     pub(crate) safe fn policy_isacs_left(

@@ -185,6 +185,20 @@ unsigned long long policy_credit1_cap_left(unsigned long long used_ns, unsigned 
 	return credit1_cap_left(used_ns, cap_permille, period_ns);
 }
 
+unsigned long long policy_credit1_used_of_new_cap(unsigned long long used_ns,
+						  unsigned int cap_permille,
+						  unsigned long long period_ns)
+{
+	return credit1_used_of_new_cap(used_ns, cap_permille, period_ns);
+}
+
+unsigned long long policy_credit_turn_within(unsigned long long turn_ns, unsigned long long waiting,
+					     unsigned long long patience_ns,
+					     unsigned long long least_ns)
+{
+	return credit_turn_within(turn_ns, waiting, patience_ns, least_ns);
+}
+
 unsigned int policy_isacs_burns_cvcredit(unsigned int cpu_boost, unsigned int in_group)
 {
 	return isacs_burns_cvcredit(cpu_boost, in_group);

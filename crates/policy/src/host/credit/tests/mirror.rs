@@ -170,6 +170,34 @@ proptest! {
         prop_assert_eq!(ffi::policy_credit1_cap_left(used, 0, period), u64::MAX);
     }
 
+    /// Whatever was used under a cap of the whole pCPU: with the new one it waits for the next
+    /// period and not for as many as the old one gave.
+    #[test]
+    fn a_new_cap_is_owed_one_period_at_most(
+        used in 0u64..100_000_000, cap in 1u32..=1000, period in 1_000_000u64..100_000_000,
+    ) {
+        let left = ffi::policy_credit1_used_of_new_cap(used, cap, period);
+        prop_assert_eq!(left, used.min(mul_div(period, cap.into(), 1000)));
+        let next = ffi::policy_credit1_used_after(left, cap, period);
+        prop_assert_eq!(ffi::policy_credit1_capped(next, cap, period), 0);
+    }
+
+    /// All that wait have a turn as long within the patience, as far as turns are not too short.
+    #[test]
+    fn turns_leave_time_for_all_that_wait(
+        turn in 1u64..4_000_000_000, waiting in 0u64..5000, patience in 0u64..10_000_000_000,
+        least in 1u64..2_000_000,
+    ) {
+        let given = ffi::policy_credit_turn_within(turn, waiting, patience, least);
+        prop_assert!(given <= turn && given >= turn.min(least));
+        prop_assert!(patience > 0 || given == turn);
+        if patience > 0 {
+            let round = u128::from(given) * u128::from(waiting + 1);
+            prop_assert!(given <= least || round <= u128::from(patience));
+            prop_assert!(given == turn || given + 1 > patience / (waiting + 1));
+        }
+    }
+
     #[test]
     fn credit2_agrees(
         credit in credit(), other in credit(), ran in time(), default in time(),
