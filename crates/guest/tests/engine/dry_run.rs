@@ -2,11 +2,15 @@
 //! A dry run moves nothing and says what it would have saved.
 
 use guest::settings::Settings;
+use units::CpuSet;
 use units::Ns;
+use units::VcpuId;
 
 use crate::Bed;
 use crate::SECOND;
+use crate::bed::CPUS;
 use crate::bed::becomes;
+use crate::bed::eventually;
 use crate::bed::moves;
 use crate::io_bound;
 use crate::io_bound_for_the_engine;
@@ -42,5 +46,25 @@ fn root_a_dry_run_moves_nothing_and_says_what_it_would_have_saved() {
     let summary = engine.stop();
     assert_eq!(state(), before);
     assert_eq!((summary.failed, summary.foreign), (0, 0), "{summary}");
+    assert!(bed.journal_is_empty());
+}
+
+#[test]
+fn root_an_owner_is_noticed_where_nothing_moves() {
+    let bed = Bed::new();
+    let subject = io_bound();
+    let engine = bed.engine(Settings {
+        dry_run: true,
+        ..bed.settings()
+    });
+    let held = || io_bound_for_the_engine(&engine.report(), &subject);
+    eventually(15 * SECOND, "held", held);
+    let here = CpuSet::only(VcpuId(0));
+    assert_ne!(here, CpuSet::first(CPUS));
+    subject.set_mask(&here);
+    // No move will find out: only a look does.
+    eventually(5 * SECOND, "let go", || !held());
+    engine.stop();
+    assert_eq!(subject.mask(), here);
     assert!(bed.journal_is_empty());
 }
