@@ -109,8 +109,8 @@ pub(crate) struct Exit {
 /// To a guest.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum ToGuest {
-    /// First: the scenario.
-    Scenario(Box<Scenario>),
+    /// First: the scenario, and what its times have been multiplied by.
+    Scenario(Box<Scenario>, u32),
     /// What time is it, and how much was stolen?
     Time,
     /// Compute on every vCPU, or not.

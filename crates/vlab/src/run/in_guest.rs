@@ -79,13 +79,20 @@ pub(crate) struct InGuest {
     interrupt: Interrupt,
     scratch: tempfile::TempDir,
     vmigrater: PathBuf,
+    /// All times of the scenario have been multiplied by this.
+    dilation: u32,
     /// Compute of a guest that is not under test.
     beside: Option<ComputeLoad>,
 }
 
 impl InGuest {
-    /// Prepares a guest; `disk` is what disk loads read.
-    pub(crate) fn new(scenario: Scenario, disk: Option<&Path>) -> anyhow::Result<Self> {
+    /// Prepares a guest; `disk` is what disk loads read, `dilation` what the scenario's times
+    /// have been multiplied by.
+    pub(crate) fn new(
+        scenario: Scenario,
+        disk: Option<&Path>,
+        dilation: u32,
+    ) -> anyhow::Result<Self> {
         let mut files = DataFiles::new(Path::new("/tmp"));
         if let Some(disk) = disk {
             files.use_device(disk, &scenario.loads)?;
@@ -97,6 +104,7 @@ impl InGuest {
             interrupt: Interrupt::catch().context("cannot catch signals")?,
             scratch: tempfile::tempdir().context("cannot make a temporary directory")?,
             vmigrater: VMIGRATER.into(),
+            dilation,
             beside: None,
             scenario,
         })
@@ -131,7 +139,13 @@ impl InGuest {
             .then(|| ComputeLoad::start(&self.cpus, threads, &self.interrupt))
             .transpose()?;
         let mut io = match step.load {
-            Some(load) => IoLoad::start(load, &self.files, self.scratch.path(), &self.interrupt)?,
+            Some(load) => IoLoad::start(
+                load,
+                &self.files,
+                self.scratch.path(),
+                self.dilation,
+                &self.interrupt,
+            )?,
             None => IoLoad::Idle,
         };
         let masks = masks(io.tids());
@@ -208,6 +222,7 @@ impl InGuest {
             vmigrater: &self.vmigrater,
             scratch: self.scratch.path(),
             decisions,
+            dilation: self.dilation,
         };
         // The steal page is the real one: nothing stands in for it.
         Running::start(arm, io.tids(), None, setting, &self.interrupt)

@@ -120,7 +120,7 @@ impl Bench<'_> {
             .transpose()?;
         steps.done("start compute");
         let mut io = match step.load {
-            Some(load) => IoLoad::start(load, &self.files, self.scratch, self.interrupt)?,
+            Some(load) => IoLoad::start(load, &self.files, self.scratch, 1, self.interrupt)?,
             None => IoLoad::Idle,
         };
         steps.done("start I/O");
@@ -291,6 +291,7 @@ impl Bench<'_> {
             vmigrater: self.vmigrater,
             scratch: self.scratch,
             decisions,
+            dilation: 1,
         };
         let running = Running::start(arm, io.tids(), Some(map), setting, self.interrupt)?;
         let ready = now();

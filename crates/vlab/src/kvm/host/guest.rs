@@ -14,7 +14,6 @@ use std::time::Duration;
 use std::time::Instant;
 
 use anyhow::Context;
-use experiment::scenario::Scenario;
 use qapi::Qmp;
 use qapi::Stream;
 use qapi::qmp;
@@ -130,12 +129,13 @@ impl Guest {
     }
 
     /// Waits until the agent inside has spoken, and tells it the scenario.
-    pub(super) fn come_up(&mut self, scenario: &Scenario, until: Instant) -> anyhow::Result<()> {
+    pub(super) fn come_up(&mut self, setup: &Setup, until: Instant) -> anyhow::Result<()> {
         match self.answer(until)? {
             FromGuest::Up(inside) => self.inside = inside,
             other => anyhow::bail!("guest {} says {other:?} first", self.number),
         }
-        self.order(&ToGuest::Scenario(Box::new(scenario.clone())), PATIENCE)
+        let scenario = Box::new(setup.scenario.clone());
+        self.order(&ToGuest::Scenario(scenario, setup.dilation), PATIENCE)
     }
 
     /// Starts it again from the beginning; its console so far is kept as `console.N`.
