@@ -93,6 +93,8 @@ pub(crate) enum FromHost {
     Measured(Box<(Phase, LabPhase)>),
     /// A command has ended.
     Exit(Exit),
+    /// What a lab needs cannot be had on this host; another lab would not have it either.
+    CannotSetUp(String),
     /// Something failed; the lab cannot be used any more.
     Failed(String),
 }
