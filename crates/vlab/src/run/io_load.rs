@@ -419,3 +419,14 @@ fn answer_of<R: serde::de::DeserializeOwned>(
     let line = process.read_line(interrupt, now() + PATIENCE)?;
     serde_json::from_str(&line).with_context(|| format!("a load says `{line}`"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_are_as_many_cycles_long_on_a_slower_machine() {
+        assert_eq!(series(1), "--series-ms=100");
+        assert_eq!(series(20), "--series-ms=2000");
+    }
+}

@@ -322,7 +322,7 @@ impl Stopwatch {
 }
 
 /// Did the loads make progress?
-fn liveness(io: Option<&Io>, compute_per_s: &[f64], cpus: &CpuSet) -> Vec<Liveness> {
+pub(super) fn liveness(io: Option<&Io>, compute_per_s: &[f64], cpus: &CpuSet) -> Vec<Liveness> {
     let one = |who: String, per_s: f64| Liveness {
         who,
         alive: per_s > 0.0,
