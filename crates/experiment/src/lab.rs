@@ -72,10 +72,18 @@ pub struct LabPhase {
     /// What is missing to the window times the pCPUs went to the host's own threads.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ran: Vec<Ns>,
+    /// How often in the window the host's trace contradicts itself, because events were lost.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub holes: u64,
     /// Guests that answered at the end of the phase.
     pub alive: u32,
     /// The guest's clock is known to so much.
     pub clock_error: Ns,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde wants it so")]
+fn is_none(n: &u64) -> bool {
+    *n == 0
 }
 
 /// Turns of vCPUs on one pCPU: from when one gets it until another one does.

@@ -97,6 +97,10 @@ pub struct Settings {
     pub priorities: Vec<PriorityRule>,
     /// Decide and record, but move nothing.
     pub dry_run: bool,
+    /// On a machine that is emulated at a fraction of its speed, how often longer everything
+    /// takes there; 1 on a real one. The durations above are as they are: who sets this has
+    /// multiplied them. See [`Settings::here`] for those that nobody can set.
+    pub dilation: u32,
     /// Without steal for this long, everything that ticks is switched off.
     pub quiet_after: Ns,
     /// Without an I/O-bound task for this long, the programs that every context
@@ -130,6 +134,7 @@ impl Default for Settings {
             xballoon: xballoon::Settings::default(),
             priorities: Vec::new(),
             dry_run: false,
+            dilation: 1,
             quiet_after: Ns::from_secs(10),
             // To attach them again takes up to seconds: not between two bursts.
             calm_after: Ns::from_secs(60),
@@ -153,6 +158,13 @@ impl Settings {
             trial: trial::Settings::published(),
             ..Self::default()
         }
+    }
+
+    /// A duration that a real machine would take, on this one: of a claim, until somebody
+    /// looks again, and whatever else is no knob.
+    #[must_use]
+    pub fn here(&self, real: Ns) -> Ns {
+        real * u64::from(self.dilation)
     }
 
     /// What is in force in this mode: xBalloon uses no other vCPU (XB5) and raises

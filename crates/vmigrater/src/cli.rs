@@ -152,6 +152,7 @@ impl RunArgs {
         Overrides {
             mode: self.mode,
             without: self.without.clone(),
+            dilation: self.dilation,
             ..self.config.overrides(self.dry_run, env_steal_map_id)
         }
     }
@@ -171,6 +172,9 @@ pub(crate) struct RunArgs {
     /// Decide and record, but move nothing; `status` says what it would have saved.
     #[arg(long)]
     pub(crate) dry_run: bool,
+    /// Multiply every duration: this machine is emulated and so much slower than a real one (labs only).
+    #[arg(long, value_name = "N", hide = true, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) dilation: Option<u32>,
     /// Print the effective configuration and exit.
     #[arg(long)]
     pub(crate) show_config: bool,

@@ -277,10 +277,17 @@ pub fn analyse(result: &RunResult) -> Analysis {
 
 /// How the rate of some phases of one arm changed over the run.
 fn drift_of(phases: &[&Phase]) -> Option<Trend> {
+    // `at` begins anew with each boot: what was measured in a later one was measured later.
+    let mut last_of: BTreeMap<u32, f64> = BTreeMap::new();
+    for phase in phases {
+        let last = last_of.entry(phase.boot).or_default();
+        *last = last.max((phase.at + phase.window).as_secs_f64());
+    }
+    let begins = |boot: u32| -> f64 { last_of.range(..boot).map(|(_, last)| last).sum() };
     let rates: Vec<(f64, f64)> = phases
         .iter()
         .filter(|p| p.is_alive())
-        .filter_map(|p| Some((p.at.as_secs_f64(), ops(p)?)))
+        .filter_map(|p| Some((begins(p.boot) + p.at.as_secs_f64(), ops(p)?)))
         .collect();
     trend(&rates)
 }

@@ -230,6 +230,20 @@ fn an_arm_that_is_always_later_gets_the_drift_on_top() {
 }
 
 #[test]
+fn what_a_later_boot_measured_was_later_though_its_clock_begins_anew() {
+    let mut result = fixture();
+    // Vanilla falls from 4000 at 10 s of the first boot to 3000 at 5 s of the second.
+    for phase in result.phases.iter_mut().filter(|p| p.load == "pulse") {
+        phase.boot = 1 + phase.round;
+        phase.at = Ns::from_secs(10 - 5 * u64::from(phase.round));
+    }
+    let trend = analyse(&result).loads[0].drifts[0].trend;
+    assert!((trend.change + 0.25).abs() < 1e-9, "{trend:?}");
+    // The first boot ends with its last window, of 2 s: 7 s lie between.
+    assert!((trend.per_s - 0.75f64.ln() / 7.0).abs() < 1e-9, "{trend:?}");
+}
+
+#[test]
 fn a_row_holds_what_the_phases_say() {
     let analysis = analyse(&fixture());
     let pulse = &analysis.loads[0];

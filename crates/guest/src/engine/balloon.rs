@@ -247,7 +247,7 @@ fn keep(core: &Core, me: VcpuId) -> io::Result<()> {
             };
             let balloon = xballoon::decide(at, &view, &core.settings.xballoon);
             of.set(balloon.is_inflated() && !core.settings.dry_run, at);
-            let latest = at + LOOK_AGAIN;
+            let latest = at + core.settings.here(LOOK_AGAIN);
             Some(balloon.next().map_or(latest, |next| next.min(latest)))
         } else {
             of.set(false, at);
@@ -282,7 +282,7 @@ fn count(core: &Core) -> io::Result<()> {
     let mut before: HashMap<(Tid, u64), Ns> = HashMap::new();
     while !core.stopping() {
         let active = core.sense.shared().mode() == Mode::Active;
-        waiter.wait(active.then_some(CENSUS));
+        waiter.wait(active.then_some(CENSUS * core.settings.dilation));
         balloons.census.clear();
         if core.stopping() {
             break;

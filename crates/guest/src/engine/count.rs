@@ -80,7 +80,7 @@ pub(super) struct Counters {
 
 /// A reaction slower than this is not waited for: it would cost more of each
 /// slice than a late move now and then.
-const SLOWEST_REACTION: Ns = Ns::from_us(1500);
+pub(super) const SLOWEST_REACTION: Ns = Ns::from_us(1500);
 
 impl Counters {
     pub(super) fn woke(&self, by: Wakeup) {
@@ -96,8 +96,9 @@ impl Counters {
     }
 
     /// One move that a slice timer asked for was done after this time, or was
-    /// overtaken by the end of the slice (`None`). One writer: this vCPU's mover.
-    pub(super) fn reacted(&self, after: Option<Ns>) {
+    /// overtaken by the end of the slice (`None`); `slowest` is [`SLOWEST_REACTION`] on this
+    /// machine. One writer: this vCPU's mover.
+    pub(super) fn reacted(&self, after: Option<Ns>, slowest: Ns) {
         let old = self.reaction_ns.load(Ordering::Relaxed);
         let step = old / 64 + 1_000;
         let new = match after {
@@ -105,7 +106,7 @@ impl Counters {
             Some(after) if after.as_ns() <= old => old.saturating_sub(step),
             Some(_) | None => old + 9 * step,
         };
-        let new = new.min(SLOWEST_REACTION.as_ns());
+        let new = new.min(slowest.as_ns());
         self.reaction_ns.store(new, Ordering::Relaxed);
     }
 
@@ -201,7 +202,10 @@ mod tests {
         let counters = Counters::default();
         for i in 0..5_000u64 {
             let slow = i % 10 == 0;
-            counters.reacted(Some(Ns::from_us(if slow { 600 } else { 200 })));
+            counters.reacted(
+                Some(Ns::from_us(if slow { 600 } else { 200 })),
+                SLOWEST_REACTION,
+            );
         }
         let reaction = counters.reaction();
         assert!(
@@ -209,7 +213,7 @@ mod tests {
             "{reaction}"
         );
         for _ in 0..1_000 {
-            counters.reacted(None);
+            counters.reacted(None, SLOWEST_REACTION);
         }
         assert_eq!(counters.reaction(), SLOWEST_REACTION);
     }

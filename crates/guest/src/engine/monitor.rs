@@ -418,7 +418,7 @@ impl Monitor {
         if dry_run && seat.would_have_left(m.from, gap) {
             return;
         }
-        let Some(claim) = seat.claim(self.views.now, CLAIM) else {
+        let Some(claim) = seat.claim(self.views.now, self.core.settings.here(CLAIM)) else {
             return;
         };
         let worth = gain.is_none_or(|gain| self.budget.worth_it(gain));

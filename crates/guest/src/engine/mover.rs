@@ -21,6 +21,7 @@ use units::Time;
 use units::VcpuId;
 
 use super::core::Core;
+use super::count::SLOWEST_REACTION;
 use super::count::Wakeup;
 use super::seat::Claim;
 use super::seat::LeverState;
@@ -109,7 +110,8 @@ pub(super) fn run(
                 let _ = outcomes.send(outcome);
                 if let Some(due) = order.due {
                     let caught = core.sense.shared().vcpu(me).nr_gaps != order.gaps;
-                    counters.reacted((!caught).then(|| now().since(due)));
+                    let slowest = core.settings.here(SLOWEST_REACTION);
+                    counters.reacted((!caught).then(|| now().since(due)), slowest);
                 }
             }
             Order::Ask(dev) => core.priors.ask(core, dev),

@@ -129,7 +129,7 @@ impl Sense {
             rodata.nr_vcpus = u32::try_from(nr_vcpus).unwrap_or(u32::MAX);
             // Half of what the estimator calls a gap: what it ignores as short
             // it must still see, because the slice's start moves on by it.
-            rodata.min_gap_ns = 100_000;
+            rodata.min_gap_ns = settings.here(Ns::from_us(100)).as_ns();
             rodata.tick_ns = if source.reads_steal() {
                 0
             } else {

@@ -54,7 +54,9 @@ impl Agent {
         match message {
             ToGuest::Time => return Ok(FromGuest::Time(now().0)),
             ToGuest::Exec(words) => return Ok(FromGuest::Exit(execute(&words))),
-            ToGuest::Scenario(scenario) => self.inside = Some(inside(*scenario)?),
+            ToGuest::Scenario(scenario, dilation) => {
+                self.inside = Some(inside(*scenario, dilation)?);
+            }
             ToGuest::Compute(on) => self.told()?.compute(on)?,
             ToGuest::Measure(step, room) => {
                 let mut steal = Vec::new();
@@ -81,9 +83,9 @@ impl Agent {
     }
 }
 
-fn inside(scenario: Scenario) -> anyhow::Result<InGuest> {
+fn inside(scenario: Scenario, dilation: u32) -> anyhow::Result<InGuest> {
     let disk = Path::new(DISK);
-    InGuest::new(scenario, disk.exists().then_some(disk))
+    InGuest::new(scenario, disk.exists().then_some(disk), dilation)
 }
 
 /// Steal time of each vCPU. It is in ticks of 10 ms; the kernel adds to it what

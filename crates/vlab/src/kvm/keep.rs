@@ -142,6 +142,25 @@ impl Kept {
             ));
         }
         warnings.extend(why.and_then(|why| self.growing.incomplete(why)));
+        for phase in self.growing.phases() {
+            let dead = phase.liveness.iter().filter(|one| !one.alive);
+            warnings.extend(dead.map(|one| {
+                format!(
+                    "{}, {} VMs per pCPU, {}, round {}: no progress: {}",
+                    phase.load,
+                    phase.vms_per_pcpu,
+                    phase.arm,
+                    phase.round + 1,
+                    one.who
+                )
+            }));
+        }
+        let holes: u64 = self.lab.phases.iter().map(|phase| phase.holes).sum();
+        if holes > 0 {
+            warnings.push(format!(
+                "the host's trace has {holes} hole(s): events were lost, and turns, steal and the bound are less certain"
+            ));
+        }
         if !self.lab.restarted.is_empty() {
             warnings.push(format!(
                 "{} guest(s) were lost while they booted, and started again",
@@ -169,6 +188,8 @@ impl Kept {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use experiment::result::Liveness;
+
     use super::*;
     use crate::run::Interrupted;
     use crate::run::Unusable;
@@ -193,6 +214,34 @@ pub(super) mod tests {
             ..Environment::default()
         };
         Kept::new(scenario(rounds, window), environment, lab, Some(file))
+    }
+
+    #[test]
+    fn what_stood_still_and_a_trace_with_holes_are_warnings() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut kept = kept(1, 100, &dir.path().join("r.json"));
+        let one = |who: &str, alive| Liveness {
+            who: who.to_owned(),
+            alive,
+            per_s: 0.0,
+        };
+        let measured = Phase {
+            vms_per_pcpu: 2,
+            liveness: vec![one("I/O load", true), one("guest 1", false)],
+            ..phase("e", 0)
+        };
+        let lab = LabPhase {
+            holes: 3,
+            ..LabPhase::default()
+        };
+        kept.push(measured, lab);
+        let warnings = kept.result(None).warnings.join("\n");
+        assert!(
+            warnings.contains("round 1: no progress: guest 1"),
+            "{warnings}"
+        );
+        assert!(!warnings.contains("I/O load"), "{warnings}");
+        assert!(warnings.contains("3 hole(s)"), "{warnings}");
     }
 
     #[test]

@@ -19,6 +19,7 @@ use super::protocol::FromHost;
 use super::protocol::Setup;
 use super::protocol::ToHost;
 use crate::run::Interrupted;
+use crate::run::Unusable;
 use crate::run::in_guest;
 use crate::run::interrupt::Interrupt;
 use units::Ns;
@@ -61,8 +62,8 @@ impl Losses {
 /// Labs from `boot` until there are all phases. What a lost one said is kept in `logs`.
 ///
 /// # Errors
-/// [`Interrupted`], a lab that cannot be booted, or more lost ones than are worth
-/// another try.
+/// [`Interrupted`], a lab that cannot be booted, [`Unusable`] if its host lacks something,
+/// or more lost ones than are worth another try.
 pub(super) fn measure_all(
     kept: &mut Kept,
     boot: &mut dyn FnMut(&Kept) -> anyhow::Result<(Machine, Setup)>,
@@ -78,6 +79,10 @@ pub(super) fn measure_all(
         };
         if interrupt.is_set() || error.is::<Interrupted>() {
             return Err(Interrupted.into());
+        }
+        // Nothing was lost: the next lab would miss the same.
+        if error.is::<Unusable>() {
+            return Err(error);
         }
         let kept_in = machine.keep(logs);
         let kept_in = kept_in.map_or(String::new(), |dir| format!("; logs in {}", dir.display()));
@@ -232,6 +237,16 @@ mod tests {
         );
         assert_eq!(error.lines().count(), 1);
         assert_eq!((kept.lab.boots, kept.lab.lost.len()), (2, 2));
+    }
+
+    #[test]
+    fn what_the_host_lacks_is_told_at_once_and_is_no_loss() {
+        let why = "no /sys/kernel/config/nullb; load the module: modprobe null_blk nr_devices=0";
+        let (kept, result) = run(&[vec![vec![FromHost::CannotSetUp(why.to_owned())]]]);
+        let error = result.unwrap_err();
+        assert!(error.is::<Unusable>(), "{error:#}");
+        assert_eq!(format!("{error:#}"), why);
+        assert_eq!((kept.lab.boots, kept.lab.lost.len()), (1, 0));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::path::Path;
 use std::path::PathBuf;
 use std::process::Child;
 use std::process::Command;
+use std::process::ExitStatus;
 use std::process::Stdio;
 use std::time::Duration;
 use std::time::Instant;
@@ -27,14 +28,22 @@ use super::protocol::send;
 use crate::child::ends_with_parent;
 use crate::load::now;
 use crate::run::Interrupted;
+use crate::run::Unusable;
 use crate::run::interrupt::Interrupt;
 use crate::run::interrupt::Waited;
 use crate::vm::Image;
 use crate::vm::autopsy;
 use crate::vm::autopsy::SPEAKING;
 
+/// What `/proc/PID/fd` shows for a vCPU, before its number.
+const VCPU: &str = "anon_inode:kvm-vcpu";
+
 /// How long the try to boot under this machine's KVM may take.
 const PROBE: Duration = Duration::from_secs(15);
+
+/// How long this machine's host may take to undo what it did to this machine: its scheduler
+/// has 5 s, a question to a guest is given up at once.
+const UNDO: Duration = Duration::from_secs(20);
 
 /// How long a host may take to say its last words.
 const LAST_WORDS: Duration = Duration::from_secs(8);
@@ -53,14 +62,39 @@ const HOST_APPEND: &str = "console=ttyS0 loglevel=5 panic=-1 oops=panic mitigati
 /// QEMU's socket for QMP, below the host's directory.
 const MONITOR: &str = "monitor";
 
-/// Why this machine cannot be the host, if that can be told without a try.
-pub(super) fn why_surely_not_direct() -> Option<String> {
-    if !Path::new("/dev/kvm").exists() {
+/// Why the machine whose files are below `root` cannot be the host, if that can be told
+/// without a try.
+pub(super) fn why_surely_not_direct(root: &Path) -> Option<String> {
+    if !root.join("dev/kvm").exists() {
         return Some("this machine has no /dev/kvm".to_owned());
     }
-    scx_vcpu::probe::files(Path::new("/"))
+    if let Some(whose) = runs_a_vm(root) {
+        return Some(format!(
+            "{whose} runs a VM here, whose vCPUs the lab's scheduler would take as well"
+        ));
+    }
+    scx_vcpu::probe::files(root)
         .err()
         .map(|why| why.to_string())
+}
+
+/// A process below `root` that has a vCPU of KVM, if there is one: number and name.
+fn runs_a_vm(root: &Path) -> Option<String> {
+    let processes = fs::read_dir(root.join("proc")).ok()?;
+    processes
+        .flatten()
+        .map(|entry| entry.path())
+        .find_map(|process| {
+            let number: u32 = process.file_name()?.to_str()?.parse().ok()?;
+            // Of a process that has gone, or is not ours to look at, nothing is known.
+            let fds = fs::read_dir(process.join("fd")).ok()?;
+            let is_vcpu = |path: &Path| {
+                fs::read_link(path).is_ok_and(|to| to.to_string_lossy().starts_with(VCPU))
+            };
+            fds.flatten().find(|fd| is_vcpu(&fd.path()))?;
+            let name = fs::read_to_string(process.join("comm")).unwrap_or_default();
+            Some(format!("process {number} ({})", name.trim()))
+        })
 }
 
 /// Why this machine's KVM is not used after all: a guest does not boot.
@@ -70,39 +104,55 @@ pub(super) fn why_not_direct(
     interrupt: &Interrupt,
 ) -> Option<String> {
     match boots_under_kvm(qemu, guest, interrupt) {
-        Ok(true) => None,
-        Ok(false) => Some(format!(
-            "this machine's KVM does not boot {} within {} s",
+        Ok(None) => None,
+        Ok(Some(why)) => Some(format!(
+            "this machine's KVM does not boot {}: {why}",
             guest.kernel().release(),
-            PROBE.as_secs()
         )),
         Err(error) => Some(format!("{error:#}")),
     }
 }
 
-/// Does a stock kernel reach its first process under this machine's KVM?
-fn boots_under_kvm(qemu: &[String], guest: &Image, interrupt: &Interrupt) -> anyhow::Result<bool> {
+/// Why a stock kernel does not reach its first process under this machine's KVM, if it does not.
+fn boots_under_kvm(
+    qemu: &[String],
+    guest: &Image,
+    interrupt: &Interrupt,
+) -> anyhow::Result<Option<String>> {
     let dir = scratch()?;
-    let mut process = start(
-        qemu,
-        &arguments("kvm", "host", guest, dir.path(), 2, 1024, "panic=-1"),
-        dir.path(),
-    )?;
+    let arguments = arguments("kvm", "host", guest, dir.path(), 2, 1024, "panic=-1");
+    why_no_first_process(start(qemu, &arguments, dir.path())?, dir.path(), interrupt)
+}
+
+/// The same of a QEMU that has been started and reports in `dir`.
+fn why_no_first_process(
+    mut process: Group,
+    dir: &Path,
+    interrupt: &Interrupt,
+) -> anyhow::Result<Option<String>> {
     let give_up = Instant::now() + PROBE;
-    let ctl = dir.path().join("ctl");
+    let ctl = dir.join("ctl");
     while Instant::now() < give_up {
         if fs::read_to_string(&ctl)
             .unwrap_or_default()
             .contains("start")
         {
-            return Ok(true);
+            return Ok(None);
         }
-        if process.child.try_wait()?.is_some() {
-            return Ok(false);
+        if let Some(status) = process.child.try_wait()? {
+            return Ok(Some(ended_at_once(status, dir)));
         }
         interrupt.sleep(Ns::from_ms(50))?;
     }
-    Ok(false)
+    Ok(Some(format!("not up within {} s", PROBE.as_secs())))
+}
+
+/// What to tell of a QEMU that has ended and what it said.
+fn ended_at_once(status: ExitStatus, dir: &Path) -> String {
+    let said = fs::read_to_string(dir.join("qemu")).unwrap_or_default();
+    // One line: it becomes a part of one.
+    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    format!("QEMU ended at once ({status}): {said}")
 }
 
 /// A process that leads a group and takes it along.
@@ -128,6 +178,19 @@ pub(super) struct Machine {
     process: Group,
     stream: BufReader<UnixStream>,
     dir: TempDir,
+    /// Is it this machine? Then what it changes here has to be undone.
+    direct: bool,
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        // It goes when its input ends, and then its disk and the kernel's slices are again
+        // what they were; an emulated one takes them along.
+        let _ = self.stream.get_ref().shutdown(std::net::Shutdown::Both);
+        if self.direct {
+            self.ends_within(UNDO);
+        }
+    }
 }
 
 impl Machine {
@@ -145,6 +208,7 @@ impl Machine {
             process,
             stream: BufReader::new(ours),
             dir,
+            direct: true,
         })
     }
 
@@ -190,8 +254,7 @@ impl Machine {
                 break stream;
             }
             if let Some(status) = process.child.try_wait()? {
-                let said = fs::read_to_string(dir.path().join("qemu")).unwrap_or_default();
-                anyhow::bail!("QEMU ended at once ({status}): {}", said.trim());
+                anyhow::bail!(ended_at_once(status, dir.path()));
             }
             anyhow::ensure!(Instant::now() < give_up, "QEMU does not start");
             std::thread::sleep(Duration::from_millis(10));
@@ -200,6 +263,7 @@ impl Machine {
             process,
             stream: BufReader::new(stream),
             dir,
+            direct: false,
         })
     }
 
@@ -227,6 +291,7 @@ impl Machine {
             .set_read_timeout(Some(Duration::from_secs(30)))?;
         match receive(&mut self.stream)? {
             Some(FromHost::Failed(why)) => anyhow::bail!("{why}"),
+            Some(FromHost::CannotSetUp(why)) => Err(Unusable::new(why).into()),
             Some(message) => Ok(message),
             None => Err(if interrupt.is_set() {
                 Interrupted.into()
@@ -341,6 +406,61 @@ fn tsc_khz() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_host_on_this_machine_may_undo_what_it_did_before_it_is_killed() {
+        let dir = tempfile::tempdir().unwrap();
+        let marker = dir.path().join("undone");
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", "while read -r _; do :; done; : >\"$0\""])
+            .arg(&marker);
+        let mut machine = Machine::direct(command).unwrap();
+        machine.tell(&ToHost::Quit).unwrap();
+        drop(machine);
+        assert!(marker.exists());
+    }
+
+    #[test]
+    fn a_qemu_that_ends_at_once_is_quoted() {
+        let dir = tempfile::tempdir().unwrap();
+        let script = "echo 'Could not access KVM kernel module: Permission denied' >&2; exit 1";
+        let qemu = ["sh", "-c", script].map(str::to_owned);
+        let process = start(&qemu, &[], dir.path()).unwrap();
+        let interrupt = Interrupt::catch().unwrap();
+        let why = why_no_first_process(process, dir.path(), &interrupt).unwrap();
+        assert_eq!(
+            why.unwrap(),
+            "QEMU ended at once (exit status: 1): Could not access KVM kernel module: Permission denied"
+        );
+    }
+
+    #[test]
+    fn what_keeps_a_machine_from_being_the_host_is_told_before_anything_is_tried() {
+        let dir = tempfile::tempdir().unwrap();
+        let why = || why_surely_not_direct(dir.path()).unwrap();
+        assert_eq!(why(), "this machine has no /dev/kvm");
+        fs::create_dir(dir.path().join("dev")).unwrap();
+        fs::write(dir.path().join("dev/kvm"), "").unwrap();
+        let process = dir.path().join("proc/77");
+        fs::create_dir_all(process.join("fd")).unwrap();
+        fs::write(process.join("comm"), "qemu-system-x86\n").unwrap();
+        let fd = |number: &str, to: &str| {
+            std::os::unix::fs::symlink(to, process.join("fd").join(number)).unwrap();
+        };
+        // Who has only opened KVM runs nothing.
+        fd("10", "anon_inode:kvm-vm");
+        assert!(!why().contains("process"), "{}", why());
+        fd("11", "anon_inode:kvm-vcpu:0");
+        assert!(
+            why().starts_with("process 77 (qemu-system-x86) runs a VM here"),
+            "{}",
+            why()
+        );
+        fs::remove_dir_all(&process).unwrap();
+        // Nor has it anything else.
+        assert!(why().contains("sched_ext"), "{}", why());
+    }
 
     #[test]
     fn the_rate_of_the_counter_is_that_of_a_real_cpu() {

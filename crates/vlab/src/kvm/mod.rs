@@ -112,7 +112,7 @@ pub(crate) fn run(
     let sure = if args.nested {
         Some("as asked".to_owned())
     } else {
-        machine::why_surely_not_direct()
+        machine::why_surely_not_direct(Path::new("/"))
     };
     if sure.is_some() {
         fit::check_nested(&scenario)?;

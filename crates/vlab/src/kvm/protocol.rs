@@ -93,6 +93,8 @@ pub(crate) enum FromHost {
     Measured(Box<(Phase, LabPhase)>),
     /// A command has ended.
     Exit(Exit),
+    /// What a lab needs cannot be had on this host; another lab would not have it either.
+    CannotSetUp(String),
     /// Something failed; the lab cannot be used any more.
     Failed(String),
 }
@@ -109,8 +111,8 @@ pub(crate) struct Exit {
 /// To a guest.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum ToGuest {
-    /// First: the scenario.
-    Scenario(Box<Scenario>),
+    /// First: the scenario, and what its times have been multiplied by.
+    Scenario(Box<Scenario>, u32),
     /// What time is it, and how much was stolen?
     Time,
     /// Compute on every vCPU, or not.

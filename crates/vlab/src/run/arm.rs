@@ -37,6 +37,8 @@ pub(super) struct Setting<'a> {
     pub(super) scratch: &'a Path,
     /// Shall the daemon say each of its decisions?
     pub(super) decisions: bool,
+    /// How many times slower than a real machine this one is: the daemon's times are, too.
+    pub(super) dilation: u32,
 }
 
 /// Gives the I/O threads the priority that the arm asks for. Before anything is
@@ -99,6 +101,7 @@ impl Running {
             steal_map_id,
             scratch: context.scratch,
             decisions: context.decisions,
+            dilation: context.dilation,
         };
         let daemon = |options: Options<'_>| {
             Ok(Self::Daemon(

@@ -73,6 +73,8 @@ pub(super) struct Options<'a> {
     pub(super) scratch: &'a Path,
     /// Say each decision, see [`Daemon::decisions`].
     pub(super) decisions: bool,
+    /// How many times slower than a real machine this one is.
+    pub(super) dilation: u32,
 }
 
 /// The running daemon.
@@ -104,6 +106,10 @@ impl Daemon {
         }
         if let Some(id) = options.steal_map_id {
             arguments.push(format!("--steal-map-id={id}"));
+        }
+        // Not where there is none: an arm may be a daemon that does not know the flag.
+        if options.dilation > 1 {
+            arguments.push(format!("--dilation={}", options.dilation));
         }
         if options.dry_run {
             arguments.push("--dry-run".to_owned());

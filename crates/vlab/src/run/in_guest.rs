@@ -24,6 +24,7 @@ use super::interrupt::Interrupt;
 use super::io_load::ComputeLoad;
 use super::io_load::DataFiles;
 use super::io_load::IoLoad;
+use super::phase::liveness;
 use super::phase::warmup;
 use super::record;
 use super::record::Recorder;
@@ -79,13 +80,20 @@ pub(crate) struct InGuest {
     interrupt: Interrupt,
     scratch: tempfile::TempDir,
     vmigrater: PathBuf,
+    /// All times of the scenario have been multiplied by this.
+    dilation: u32,
     /// Compute of a guest that is not under test.
     beside: Option<ComputeLoad>,
 }
 
 impl InGuest {
-    /// Prepares a guest; `disk` is what disk loads read.
-    pub(crate) fn new(scenario: Scenario, disk: Option<&Path>) -> anyhow::Result<Self> {
+    /// Prepares a guest; `disk` is what disk loads read, `dilation` what the scenario's times
+    /// have been multiplied by.
+    pub(crate) fn new(
+        scenario: Scenario,
+        disk: Option<&Path>,
+        dilation: u32,
+    ) -> anyhow::Result<Self> {
         let mut files = DataFiles::new(Path::new("/tmp"));
         if let Some(disk) = disk {
             files.use_device(disk, &scenario.loads)?;
@@ -97,6 +105,7 @@ impl InGuest {
             interrupt: Interrupt::catch().context("cannot catch signals")?,
             scratch: tempfile::tempdir().context("cannot make a temporary directory")?,
             vmigrater: VMIGRATER.into(),
+            dilation,
             beside: None,
             scenario,
         })
@@ -131,10 +140,23 @@ impl InGuest {
             .then(|| ComputeLoad::start(&self.cpus, threads, &self.interrupt))
             .transpose()?;
         let mut io = match step.load {
-            Some(load) => IoLoad::start(load, &self.files, self.scratch.path(), &self.interrupt)?,
+            Some(load) => IoLoad::start(
+                load,
+                &self.files,
+                self.scratch.path(),
+                self.dilation,
+                &self.interrupt,
+            )?,
             None => IoLoad::Idle,
         };
-        let masks = masks(io.tids());
+        self.set_priorities(step, io.tids())?;
+        let is_daemon = step.arm.is_some_and(|arm| {
+            matches!(
+                arm.kind,
+                ArmKind::Vmigrater { .. } | ArmKind::Xballoon { .. }
+            )
+        });
+        let before = placed(io.tids().iter().copied(), is_daemon);
         let recorder = room
             .filter(|_| !io.tids().is_empty())
             .and_then(|room| or_none(Recorder::load(io.tids(), room)));
@@ -150,27 +172,28 @@ impl InGuest {
         edge()?;
         let is_disk = step.load.is_some_and(|load| schedule::on_disk(&load.kind));
         let disk = self.disk.as_ref().filter(|_| is_disk);
-        let before = disk.map(DiskUnder::completions).transpose()?;
+        let completed = disk.map(DiskUnder::completions).transpose()?;
         let from = now();
         io.window_opens(from)?;
         self.interrupt.sleep_until(from + scenario.measure.window)?;
         let window = Window { from, to: now() };
         let after = disk.map(DiskUnder::completions).transpose()?;
-        let completions = disk::since(before, after);
+        let completions = disk::since(completed, after);
         let recorder = recorder.map(Recorder::stop);
         edge()?;
         let daemon = running.window_closed(window.to)?;
         let decisions = running.decisions();
         let recording = recorder.and_then(|recorder| or_none(recorder.read(decisions)));
         running.end(&self.interrupt)?;
-        let after = masks_of(&masks);
+        let placed_after = placed(before.iter().map(|one| one.tid), is_daemon);
         anyhow::ensure!(
-            after == masks,
-            "the arm has ended and left I/O threads with other CPUs: {masks:?} before, {after:?} after"
+            placed_after == before,
+            "the arm has ended and left I/O threads with other CPUs or priorities: {before:?} before, {placed_after:?} after"
         );
         let io = io.finish(window, &self.interrupt)?;
         let compute_per_s =
             compute.map_or(Ok(Vec::new()), |load| load.finish(window, &self.interrupt))?;
+        let liveness = liveness(io.as_ref(), &compute_per_s, &self.cpus);
         let phase = Phase {
             load: step.load.map_or(String::new(), |load| load.name.clone()),
             arm: step.name.to_owned(),
@@ -186,8 +209,8 @@ impl InGuest {
             host: Host::default(),
             completions,
             daemon,
-            // The host looks after that: a guest cannot tell that it is dead.
-            liveness: Vec::new(),
+            // That the guest is dead it cannot tell: its host looks after that.
+            liveness,
             machine: Machine::default(),
             io_time: None,
             timeline: None,
@@ -196,18 +219,23 @@ impl InGuest {
         Ok((phase, window, recording))
     }
 
+    fn set_priorities(&self, step: &Step<'_>, tids: &[u32]) -> anyhow::Result<()> {
+        match step.arm {
+            Some(arm) => set_priorities(&arm.kind, tids),
+            None if step.fifo => set_priorities(&ArmKind::Fifo, tids),
+            None => Ok(()),
+        }
+    }
+
     fn start(&self, step: &Step<'_>, io: &IoLoad, decisions: bool) -> anyhow::Result<Running> {
         let Some(arm) = step.arm else {
-            if step.fifo {
-                set_priorities(&ArmKind::Fifo, io.tids())?;
-            }
             return Ok(Running::Nothing);
         };
-        set_priorities(&arm.kind, io.tids())?;
         let setting = Setting {
             vmigrater: &self.vmigrater,
             scratch: self.scratch.path(),
             decisions,
+            dilation: self.dilation,
         };
         // The steal page is the real one: nothing stands in for it.
         Running::start(arm, io.tids(), None, setting, &self.interrupt)
@@ -227,22 +255,61 @@ fn or_none<T, E: std::error::Error + Send + Sync + 'static>(result: Result<T, E>
     }
 }
 
-/// The CPUs that a thread may use, with its id.
-type Mask = (u32, Vec<usize>);
+/// What a daemon may change of a thread, and has to undo.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Placed {
+    tid: u32,
+    /// Where it may run.
+    cpus: Vec<usize>,
+    /// `SCHED_*`; -1 is unknown.
+    policy: i32,
+    nice: i32,
+}
 
-/// Affinity of threads; without those that have gone.
-fn masks(tids: &[u32]) -> Vec<Mask> {
-    tids.iter()
+/// How threads are placed; without those that have gone. Priorities count `if_ranked`:
+/// a command may be there to set them.
+fn placed(tids: impl IntoIterator<Item = u32>, if_ranked: bool) -> Vec<Placed> {
+    tids.into_iter()
         .filter_map(|tid| {
             let pid = rustix::process::Pid::from_raw(tid.cast_signed())?;
             let set = rustix::thread::sched_getaffinity(Some(pid)).ok()?;
             let cpus = (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu));
-            Some((*tid, cpus.collect()))
+            let rank = || {
+                // SAFETY: the call takes a number and returns one.
+                let policy = unsafe { libc::sched_getscheduler(tid.cast_signed()) };
+                let nice = rustix::process::getpriority_process(Some(pid)).unwrap_or(0);
+                (policy, nice)
+            };
+            let (policy, nice) = if if_ranked { rank() } else { (-1, 0) };
+            Some(Placed {
+                tid,
+                cpus: cpus.collect(),
+                policy,
+                nice,
+            })
         })
         .collect()
 }
 
-/// The same threads again.
-fn masks_of(before: &[Mask]) -> Vec<Mask> {
-    masks(&before.iter().map(|(tid, _)| *tid).collect::<Vec<_>>())
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_keeps_another_priority_is_not_as_before() {
+        std::thread::spawn(|| {
+            let me = rustix::thread::gettid();
+            let tid = me.as_raw_nonzero().get().cast_unsigned();
+            let look = |if_ranked| placed([tid], if_ranked);
+            let (before, cpus) = (look(true), look(false));
+            assert_eq!(before.len(), 1);
+            assert_eq!(look(true), before);
+            let nice = rustix::process::getpriority_process(Some(me)).unwrap();
+            rustix::process::setpriority_process(Some(me), nice + 1).unwrap();
+            assert_ne!(look(true), before);
+            assert_eq!(look(false), cpus);
+        })
+        .join()
+        .unwrap();
+    }
 }

@@ -36,6 +36,12 @@ const PATIENCE: Ns = Ns::from_secs(60);
 /// long, so that a piece does not show where in its cycle it fell.
 const SERIES: Ns = Ns::from_ms(100);
 
+/// The argument of a load that asks for such pieces, where cycles are so much longer.
+fn series(dilation: u32) -> String {
+    let piece = SERIES * u64::from(dilation);
+    format!("--series-ms={}", piece.0 / 1_000_000)
+}
+
 /// The files that disk loads read, made when first needed.
 #[derive(Debug)]
 pub(super) struct DataFiles {
@@ -111,11 +117,13 @@ pub(super) enum IoLoad {
 }
 
 impl IoLoad {
-    /// Starts a load and waits until its threads do I/O.
+    /// Starts a load and waits until its threads do I/O. Its times have been multiplied by
+    /// `dilation`, and so are the pieces in which it is counted.
     pub(super) fn start(
         load: &Load,
         files: &DataFiles,
         scratch: &Path,
+        dilation: u32,
         interrupt: &Interrupt,
     ) -> anyhow::Result<Self> {
         match &load.kind {
@@ -145,7 +153,7 @@ impl IoLoad {
                     format!("--arrive={}:{}", arrival.at.0 / 1_000_000, arrival.threads)
                 }));
                 if !arrivals.is_empty() {
-                    arguments.push(format!("--series-ms={}", SERIES.0 / 1_000_000));
+                    arguments.push(series(dilation));
                 }
                 let (process, tids) = start_own("the pulse load", &arguments, interrupt)?;
                 Ok(Self::Own {
@@ -410,4 +418,15 @@ fn answer_of<R: serde::de::DeserializeOwned>(
 ) -> anyhow::Result<R> {
     let line = process.read_line(interrupt, now() + PATIENCE)?;
     serde_json::from_str(&line).with_context(|| format!("a load says `{line}`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_are_as_many_cycles_long_on_a_slower_machine() {
+        assert_eq!(series(1), "--series-ms=100");
+        assert_eq!(series(20), "--series-ms=2000");
+    }
 }

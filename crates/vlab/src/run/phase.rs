@@ -120,7 +120,7 @@ impl Bench<'_> {
             .transpose()?;
         steps.done("start compute");
         let mut io = match step.load {
-            Some(load) => IoLoad::start(load, &self.files, self.scratch, self.interrupt)?,
+            Some(load) => IoLoad::start(load, &self.files, self.scratch, 1, self.interrupt)?,
             None => IoLoad::Idle,
         };
         steps.done("start I/O");
@@ -291,6 +291,7 @@ impl Bench<'_> {
             vmigrater: self.vmigrater,
             scratch: self.scratch,
             decisions,
+            dilation: 1,
         };
         let running = Running::start(arm, io.tids(), Some(map), setting, self.interrupt)?;
         let ready = now();
@@ -321,7 +322,7 @@ impl Stopwatch {
 }
 
 /// Did the loads make progress?
-fn liveness(io: Option<&Io>, compute_per_s: &[f64], cpus: &CpuSet) -> Vec<Liveness> {
+pub(super) fn liveness(io: Option<&Io>, compute_per_s: &[f64], cpus: &CpuSet) -> Vec<Liveness> {
     let one = |who: String, per_s: f64| Liveness {
         who,
         alive: per_s > 0.0,

@@ -5,12 +5,14 @@
 //! meanings beyond the names of the keys; [`validate`] turns values into
 //! settings and checks ranges. Both get the names, ranges and help texts from
 //! one table, [`knobs`], and so do `--show-config` ([`mod@show`]) and
-//! `docs/configuration.md` ([`docs`]): a knob is added in one place.
+//! `docs/configuration.md` ([`docs`]): a knob is added in one place. On a machine that
+//! runs in slow motion [`mod@dilate`] makes all of its durations longer.
 //!
 //! Rejected: a mirror of the settings as serde structs. Serde drops the place of
 //! a value once it is read, so a range error could not name its line, and the
 //! help texts and ranges would live beside the structs and drift.
 
+mod dilate;
 mod docs;
 mod error;
 mod human;
@@ -59,6 +61,8 @@ pub(crate) struct Overrides {
     pub(crate) without: Vec<Part>,
     /// `--dry-run`.
     pub(crate) dry_run: bool,
+    /// `--dilation`.
+    pub(crate) dilation: Option<u32>,
 }
 
 /// What is in force: the profile it started from and the result.
@@ -93,6 +97,10 @@ pub(crate) fn load(overrides: &Overrides) -> Result<Effective, ConfigError> {
         part.leave_out(settings);
     }
     settings.dry_run |= overrides.dry_run;
+    // Last: whatever the file says is of a real machine.
+    if let Some(by) = overrides.dilation {
+        dilate::dilate(settings, by);
+    }
     Ok(effective)
 }
 

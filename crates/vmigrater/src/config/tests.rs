@@ -134,6 +134,8 @@ fn every_field_of_the_settings_has_a_knob() {
         "steal_map_id",
         // Of test beds only, and no key.
         "steal_stat",
+        // Of emulated machines only: --dilation, and no key.
+        "dilation",
         // Of reading, not of deciding: its key is placement.completion_prior.
         "completion_prior",
         "estimator",

@@ -11,6 +11,7 @@ use units::VcpuId;
 
 use super::Monitor;
 use super::Ordering;
+use crate::settings::Settings;
 
 /// A vCPU that holds tasks and should be gone by now is looked at this long after
 /// the latest instant at which its slice should have ended; if it still runs,
@@ -62,13 +63,14 @@ impl Monitor {
             return None;
         }
         let my_end = self.end_of(self.me);
+        let looks = Looks::here(&self.core.settings);
         self.views
             .vcpus
             .iter()
             .filter(|vcpu| vcpu.id != self.me)
             .filter_map(|vcpu| match vcpu.state {
                 VcpuState::Running { ends, .. } => {
-                    Some((vcpu.id, next_look(self.views.now, ends.as_ref())))
+                    Some((vcpu.id, looks.next(self.views.now, ends.as_ref())))
                 }
                 _ => None,
             })
@@ -99,16 +101,31 @@ impl Monitor {
     }
 }
 
-/// When to look again whether a vCPU whose slice ends then has gone.
-fn next_look(now: Time, ends: Option<&Window>) -> Time {
-    let Some(ends) = ends else {
-        return now + LOOK_AGAIN;
-    };
-    let first = ends.latest + LOOK_AFTER;
-    if now < first {
-        first
-    } else {
-        now + now.since(ends.latest).min(LOOK_AGAIN)
+/// [`LOOK_AFTER`] and [`LOOK_AGAIN`] on this machine.
+struct Looks {
+    after: Ns,
+    again: Ns,
+}
+
+impl Looks {
+    fn here(settings: &Settings) -> Self {
+        Self {
+            after: settings.here(LOOK_AFTER),
+            again: settings.here(LOOK_AGAIN),
+        }
+    }
+
+    /// When to look again whether a vCPU whose slice ends then has gone.
+    fn next(&self, now: Time, ends: Option<&Window>) -> Time {
+        let Some(ends) = ends else {
+            return now + self.again;
+        };
+        let first = ends.latest + self.after;
+        if now < first {
+            first
+        } else {
+            now + now.since(ends.latest).min(self.again)
+        }
     }
 }
 
@@ -124,16 +141,17 @@ mod tests {
             expected: latest - Ns::from_us(500),
             latest,
         };
+        let looks_at = Looks::here(&Settings::default());
         let mut now = Time(40_000_000);
         let mut looks = Vec::new();
         while looks.len() < 8 {
-            let next = next_look(now, Some(&ends));
+            let next = looks_at.next(now, Some(&ends));
             assert!(next > now);
             looks.push(next.since(latest));
             now = next;
         }
         let us = [50, 100, 200, 400, 800, 1600, 2800, 4000].map(Ns::from_us);
         assert_eq!(looks, us);
-        assert_eq!(next_look(now, None), now + LOOK_AGAIN);
+        assert_eq!(looks_at.next(now, None), now + LOOK_AGAIN);
     }
 }

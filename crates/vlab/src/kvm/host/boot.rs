@@ -99,7 +99,7 @@ impl Boots for Booting<'_> {
     }
 
     fn come_up(&mut self, until: Instant) -> anyhow::Result<()> {
-        self.guest.come_up(&self.setup.scenario, until)
+        self.guest.come_up(self.setup, until)
     }
 
     fn restart(&mut self, nr: u32) -> anyhow::Result<()> {

@@ -3,7 +3,9 @@
 
 use std::fs;
 use std::fs::File;
+use std::io;
 use std::io::BufReader;
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::path::PathBuf;
@@ -14,10 +16,14 @@ use std::time::Duration;
 use std::time::Instant;
 
 use anyhow::Context;
-use experiment::scenario::Scenario;
 use qapi::Qmp;
 use qapi::Stream;
 use qapi::qmp;
+use rustix::event::PollFd;
+use rustix::event::PollFlags;
+use rustix::event::Timespec;
+use rustix::event::poll;
+use rustix::io::Errno;
 use rustix::process::Pid;
 use rustix::process::Signal;
 use units::CpuSet;
@@ -130,12 +136,13 @@ impl Guest {
     }
 
     /// Waits until the agent inside has spoken, and tells it the scenario.
-    pub(super) fn come_up(&mut self, scenario: &Scenario, until: Instant) -> anyhow::Result<()> {
+    pub(super) fn come_up(&mut self, setup: &Setup, until: Instant) -> anyhow::Result<()> {
         match self.answer(until)? {
             FromGuest::Up(inside) => self.inside = inside,
             other => anyhow::bail!("guest {} says {other:?} first", self.number),
         }
-        self.order(&ToGuest::Scenario(Box::new(scenario.clone())), PATIENCE)
+        let scenario = Box::new(setup.scenario.clone());
+        self.order(&ToGuest::Scenario(scenario, setup.dilation), PATIENCE)
     }
 
     /// Starts it again from the beginning; its console so far is kept as `console.N`.
@@ -183,13 +190,11 @@ impl Guest {
             .saturating_duration_since(Instant::now())
             .max(Duration::from_millis(1));
         let agent = self.agent.as_mut().context("the guest is not up")?;
-        agent.get_ref().set_read_timeout(Some(left))?;
-        match receive(agent) {
-            Ok(Some(FromGuest::Failed(why))) => anyhow::bail!("guest {}: {why}", self.number),
-            Ok(Some(answer)) => Ok(answer),
-            Ok(None) | Err(_) => {
-                anyhow::bail!("guest {} does not answer{}", number, self.last_words())
-            }
+        match hear(agent, left, &std::io::stdin()) {
+            Ok(FromGuest::Failed(why)) => anyhow::bail!("guest {number}: {why}"),
+            Ok(answer) => Ok(answer),
+            Err(Silence::Alone) => anyhow::bail!("nobody wants guest {number} any more"),
+            Err(why) => anyhow::bail!("guest {number} {why}{}", self.last_words()),
         }
     }
 
@@ -265,6 +270,74 @@ impl Guest {
     }
 }
 
+/// Why there is no answer from a guest.
+#[derive(Debug, thiserror::Error)]
+enum Silence {
+    /// QEMU has closed the socket: it has ended, or is about to.
+    #[error("has closed its port")]
+    Closed,
+    /// It may be hung, or have too little CPU time.
+    #[error("does not answer within {} s", .0.as_secs())]
+    Late(Duration),
+    /// A line that cannot be read.
+    #[error("cannot be understood: {0}")]
+    Garbled(String),
+    /// Who asked us has gone, and with it whoever wants the answer.
+    #[error("is not wanted any more")]
+    Alone,
+}
+
+/// The next message of an agent, unless `asker` hangs up before.
+fn hear(
+    agent: &mut BufReader<UnixStream>,
+    patience: Duration,
+    asker: &impl AsFd,
+) -> Result<FromGuest, Silence> {
+    let garbled = |error: &dyn std::fmt::Display| Silence::Garbled(error.to_string());
+    let until = Instant::now() + patience;
+    while agent.buffer().is_empty() {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(Silence::Late(patience));
+        }
+        let mut fds = [
+            PollFd::new(agent.get_ref(), PollFlags::IN),
+            // Not for reading: what comes next is for later.
+            PollFd::new(asker, PollFlags::RDHUP),
+        ];
+        let timeout = Timespec::try_from(left).map_err(|error| garbled(&error))?;
+        match poll(&mut fds, Some(&timeout)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(garbled(&error)),
+        }
+        let gone = PollFlags::RDHUP | PollFlags::HUP;
+        if fds[1].revents().intersects(gone) {
+            return Err(Silence::Alone);
+        }
+        if !fds[0].revents().is_empty() {
+            break;
+        }
+    }
+    // A line that has begun comes to its end, or not.
+    let left = until.saturating_duration_since(Instant::now());
+    let left = left.max(Duration::from_millis(1));
+    let set = agent.get_ref().set_read_timeout(Some(left));
+    set.map_err(|error| garbled(&error))?;
+    match receive(agent) {
+        Ok(Some(answer)) => Ok(answer),
+        Ok(None) => Err(Silence::Closed),
+        Err(error) => Err(
+            match error.downcast_ref::<io::Error>().map(io::Error::kind) {
+                Some(io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                    Silence::Late(patience)
+                }
+                Some(io::ErrorKind::ConnectionReset) => Silence::Closed,
+                _ => Silence::Garbled(format!("{error:#}")),
+            },
+        ),
+    }
+}
+
 impl Drop for Guest {
     fn drop(&mut self) {
         self.end();
@@ -323,8 +396,45 @@ fn arguments(setup: &Setup, number: u32, dir: &Path, disk: &Path) -> Vec<String>
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::super::super::protocol::tests::setup;
     use super::*;
+
+    #[test]
+    fn a_guest_that_has_ended_that_is_late_and_that_is_garbled_are_told_apart() {
+        let short = Duration::from_millis(50);
+        let (asker, _asks) = UnixStream::pair().unwrap();
+        let said = |bytes: &[u8], ends: bool| {
+            let (ours, mut theirs) = UnixStream::pair().unwrap();
+            theirs.write_all(bytes).unwrap();
+            let open = (!ends).then_some(theirs);
+            let heard = hear(&mut BufReader::new(ours), short, &asker);
+            drop(open);
+            heard.map_or_else(|why| why.to_string(), |answer| format!("{answer:?}"))
+        };
+        assert_eq!(said(b"\"Done\"\n", false), "Done");
+        assert_eq!(said(b"", true), "has closed its port");
+        assert_eq!(said(b"", false), "does not answer within 0 s");
+        // It stops in the middle of a line.
+        assert_eq!(said(b"\"Do", false), "does not answer within 0 s");
+        let garbled = said(b"[ 118.9] hrtimer\n", false);
+        assert!(
+            garbled.starts_with("cannot be understood: a part of the lab says `[ 118.9] hrtimer`"),
+            "{garbled}"
+        );
+    }
+
+    #[test]
+    fn a_question_is_given_up_when_who_asked_has_gone() {
+        let (agent, _guest) = UnixStream::pair().unwrap();
+        let (asker, asks) = UnixStream::pair().unwrap();
+        drop(asks);
+        let asked = Instant::now();
+        let heard = hear(&mut BufReader::new(agent), Duration::from_secs(60), &asker);
+        assert!(matches!(heard, Err(Silence::Alone)), "{heard:?}");
+        assert!(asked.elapsed() < Duration::from_secs(30));
+    }
 
     #[test]
     fn a_disk_has_a_queue_per_vcpu_or_as_many_as_the_scenario_says() {

@@ -27,6 +27,7 @@ use experiment::lab::LabPhase;
 use experiment::lab::Steal;
 use experiment::lab::Turns;
 use experiment::result::Host;
+use experiment::result::Liveness;
 use experiment::result::Phase;
 use experiment::scenario::HostPolicy;
 use experiment::scenario::LoadKind;
@@ -75,7 +76,11 @@ fn serve(input: &mut impl BufRead, output: &mut impl Write) -> anyhow::Result<()
     let Some(ToHost::Setup(setup)) = receive(input)? else {
         anyhow::bail!("the first message is not what to set up");
     };
-    let mut lab = Lab::start(*setup, output)?;
+    let ground = match Ground::prepare(&setup) {
+        Ok(ground) => ground,
+        Err(error) => return send(output, &FromHost::CannotSetUp(format!("{error:#}"))),
+    };
+    let mut lab = Lab::start(*setup, ground, output)?;
     send(
         output,
         &FromHost::Ready {
@@ -123,9 +128,15 @@ struct Lab {
     started: Time,
 }
 
-impl Lab {
-    fn start(setup: Setup, output: &mut impl Write) -> anyhow::Result<Self> {
-        let mut says = |what: FromHost| send(output, &what);
+/// What a lab needs of its host before there is any guest.
+#[derive(Debug)]
+struct Ground {
+    cpus: CpuSet,
+    disk: NullDisk,
+}
+
+impl Ground {
+    fn prepare(setup: &Setup) -> anyhow::Result<Self> {
         let cpus: CpuSet = freezer::online_cpus()?
             .iter()
             .take(setup.scenario.topology.cpus as usize)
@@ -136,12 +147,21 @@ impl Lab {
             setup.scenario.topology.cpus,
             cpus.len()
         );
-        fs::create_dir_all(&setup.dir)?;
+        fs::create_dir_all(&setup.dir)
+            .with_context(|| format!("cannot make the directory {}", setup.dir))?;
         let disk = NullDisk::create(
-            disk_mib(&setup),
+            disk_mib(setup),
             setup.disk_latency,
             setup.scenario.topology.cpus,
         )?;
+        Ok(Self { cpus, disk })
+    }
+}
+
+impl Lab {
+    fn start(setup: Setup, ground: Ground, output: &mut impl Write) -> anyhow::Result<Self> {
+        let mut says = |what: FromHost| send(output, &what);
+        let Ground { cpus, disk } = ground;
         let started = Instant::now();
         let mut booting = (0..setup.guests)
             .map(|number| Booting::start(&setup, number, disk.path(), &cpus))
@@ -253,14 +273,22 @@ impl Lab {
             ..LabPhase::default()
         };
         let vm = under_test.vm();
-        let events = self.scheduler()?.events_until(window.to)?;
+        // Alone a vCPU keeps its pCPU, and for long there is nothing to trace.
         if phase.vms_per_pcpu > 1 {
+            let events = self.scheduler()?.events_until(window.to)?;
+            lab.holes = turns::holes(&events, window);
             phase.host = turns::host(&events, vm, window);
             lab.turns = self.turns(&events, plan.host, window);
             let computing = self.guests.iter().take(plan.vms_per_pcpu as usize);
             lab.ran = computing
                 .map(|guest| turns::ran(&events, guest.vm(), window))
                 .collect();
+            let beside = lab.ran.iter().enumerate().skip(1);
+            phase.liveness.extend(beside.map(|(number, ran)| Liveness {
+                who: format!("guest {number}"),
+                alive: *ran > Ns::ZERO,
+                per_s: ran.as_secs_f64() / window.length().as_secs_f64(),
+            }));
             lab.steal = steal(&events, vm, &measured, span);
             if let Some(recording) = &measured.recording {
                 let guest = Window {

@@ -24,8 +24,9 @@ use units::Time;
 use super::super::protocol::Setup;
 use crate::child::ends_with_parent;
 
-/// How long the trace may be behind.
-const TRACE_PATIENCE: Duration = Duration::from_secs(10);
+/// How long the trace may be behind. Its writer needs a tenth of a second on a real host; on
+/// an emulated one it shares its CPU with all that computes.
+const TRACE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// How long a policy may take to unload: programs are detached in the kernel's own time.
 const END_PATIENCE: Duration = Duration::from_secs(60);
@@ -134,6 +135,9 @@ impl Scheduler {
     }
 
     /// The trace, complete up to an instant.
+    ///
+    /// # Errors
+    /// It ends before that: half a trace would make everybody wait less than they did.
     pub(super) fn events_until(
         &mut self,
         until: Time,
@@ -141,11 +145,16 @@ impl Scheduler {
         let give_up = Instant::now() + TRACE_PATIENCE;
         loop {
             let events = scx_vcpu::trace::read(File::open(&self.trace)?)?;
-            // An idle guest may have no event for a while; the writer is at most
-            // a tenth of a second behind.
-            if events.last().is_some_and(|event| event.at > until) || Instant::now() > give_up {
+            let last = events.last().map(|event| event.at);
+            if last.is_some_and(|last| last > until) {
                 return Ok(events);
             }
+            anyhow::ensure!(
+                Instant::now() < give_up,
+                "the host's trace ends {} before the window does, {} s after that",
+                last.map_or(Ns::ZERO, |last| until.since(last)),
+                TRACE_PATIENCE.as_secs()
+            );
             self.alive()?;
             std::thread::sleep(Duration::from_millis(200));
         }

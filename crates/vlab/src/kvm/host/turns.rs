@@ -20,7 +20,7 @@ pub struct Span {
 }
 
 impl Span {
-    fn length(self) -> Ns {
+    pub(super) fn length(self) -> Ns {
         self.to.since(self.from)
     }
 
@@ -206,6 +206,27 @@ pub fn turns(events: &[Event], cpu: u16, asked: Ns, window: Span) -> Turns {
     }
 }
 
+/// How often in the window the events of a pCPU contradict each other: it gets a vCPU while
+/// it has one, or loses one that it does not have. Then events between are missing.
+#[must_use]
+pub fn holes(events: &[Event], window: Span) -> u64 {
+    // What each pCPU has, once it is known.
+    let mut on: BTreeMap<u16, Option<u32>> = BTreeMap::new();
+    let mut holes = 0;
+    for event in events.iter().take_while(|event| event.at <= window.to) {
+        let (had, has) = match event.kind {
+            Kind::On => (None, Some(event.tid)),
+            Kind::OffBlocked | Kind::OffVcpu | Kind::OffHost => (Some(event.tid), None),
+            Kind::Wake => continue,
+        };
+        let known = on.insert(event.cpu, has);
+        if event.at >= window.from && known.is_some_and(|known| known != had) {
+            holes += 1;
+        }
+    }
+    holes
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -272,6 +293,23 @@ mod tests {
         let gaps = gaps(&events, 1, WINDOW);
         assert_eq!(gaps[&0], [(Time(40), Time(45)), (Time(100), Time(1000))]);
         assert_eq!(waited(&events, 1, WINDOW)[&0], Ns(5 + 900));
+    }
+
+    #[test]
+    fn a_trace_with_a_hole_is_seen_to_have_one() {
+        let whole = in_step();
+        assert_eq!(holes(&whole, WINDOW), 0);
+        // Whatever single event is lost, but the first and the last of a pCPU.
+        for lost in 2..whole.len() - 2 {
+            let mut cut = whole.clone();
+            let event = cut.remove(lost);
+            assert_eq!(holes(&cut, WINDOW), 1, "{event:?}");
+            let later = Span {
+                from: Time(event.at.0 + 101),
+                ..WINDOW
+            };
+            assert_eq!(holes(&cut, later), 0, "{event:?}");
+        }
     }
 
     #[test]
