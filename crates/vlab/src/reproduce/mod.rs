@@ -20,7 +20,7 @@ mod outcome;
 mod parameters;
 pub(crate) mod platforms;
 mod sensitivity;
-mod tuning;
+pub(crate) mod tuning;
 mod vm_tasks;
 mod vmigrater;
 mod vmigrater_more;

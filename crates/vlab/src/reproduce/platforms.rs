@@ -152,6 +152,14 @@ pub(super) fn tuning(p: &Parameters, name: &str) -> anyhow::Result<Tuning> {
         },
         "paper-xen" => Tuning {
             per_queue: p.count("xen.pcpus_per_queue")?,
+///
+/// # Errors
+/// The embedded files are broken.
+pub(crate) fn tuning_of(name: &str) -> anyhow::Result<Tuning> {
+    tuning(&Parameters::load(&[])?, name)
+}
+
+/// The same, with other parameters than the embedded ones.
             isacs_moves_any: p.get("isacs.moves_any")? != 0.0,
             isacs_all_spent: p.get("isacs.all_spent")? != 0.0,
             ..Tuning::default()

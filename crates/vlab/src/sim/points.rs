@@ -69,6 +69,16 @@ pub(super) fn table(results: &[RunResult], json: Option<&Path>) -> String {
         let _ = writeln!(text, "\n{}: {}", n + 1, result.scenario.point);
         rows(&mut text, result);
     }
+    let mut told: Vec<&str> = Vec::new();
+    for warning in results.iter().flat_map(|result| &result.warnings) {
+        if !told.contains(&warning.as_str()) {
+            told.push(warning);
+            let _ = write!(text, "\nnote: {warning}");
+        }
+    }
+    if !told.is_empty() {
+        text.push('\n');
+    }
     text.push_str("\nmedians of the rounds; N: vCPUs for each pCPU, or VMs\n");
     if let Some(json) = json {
         let path = path(json, 0, results.len());

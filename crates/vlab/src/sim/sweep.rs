@@ -289,7 +289,7 @@ pub fn merge(args: &MergeArgs) -> anyhow::Result<String> {
             backend: "sim".to_owned(),
             environment: super::environment(),
             phases,
-            warnings: Vec::new(),
+            warnings: super::warnings(&scenario),
             lab: None,
             scenario,
         };
