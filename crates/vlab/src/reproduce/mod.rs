@@ -45,7 +45,7 @@ use self::mix::Effort;
 use self::outcome::Outcome;
 use self::outcome::judged;
 use self::parameters::Parameters;
-pub use self::platforms::scenario_parameters;
+pub use self::platforms::known;
 use crate::run::Unusable;
 use crate::run::check_json;
 

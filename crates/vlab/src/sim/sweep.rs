@@ -305,7 +305,7 @@ pub fn merge(args: &MergeArgs) -> anyhow::Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use experiment::scenario::Parameters;
+    use experiment::scenario::Known;
 
     use super::*;
 
@@ -398,7 +398,7 @@ mod tests {
             json: json.clone(),
         });
         assert!(line.unwrap().contains("r-1.json and 1 more"));
-        let scenarios = Scenario::parse_points(&text, "s.toml", &Parameters::new()).unwrap();
+        let scenarios = Scenario::parse_points(&text, "s.toml", &Known::default()).unwrap();
         for (n, scenario) in scenarios.iter().enumerate() {
             let merged = RunResult::load(&points::path(&json, n, 2)).unwrap();
             assert_eq!(
