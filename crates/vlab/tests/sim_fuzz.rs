@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use proptest::test_runner::Config;
 use proptest::test_runner::TestRunner;
 use units::Ns;
-use vlab::reproduce::scenario_parameters;
+use vlab::reproduce::known;
 
 /// No scenario takes longer, whatever else the machine does.
 const LONGEST: Duration = Duration::from_secs(60);
@@ -41,7 +41,7 @@ fn shortened(mut scenario: Scenario) -> Scenario {
 #[test]
 fn what_parses_can_be_built_or_says_why_not() {
     let (built, refused) = (Cell::new(0), Cell::new(0));
-    let parameters = scenario_parameters().unwrap();
+    let known = known().unwrap();
     let mut runner = TestRunner::new(Config {
         failure_persistence: None,
         ..Config::with_cases(CASES)
@@ -49,7 +49,7 @@ fn what_parses_can_be_built_or_says_why_not() {
     runner
         .run(&mutate::mutated(), |text| {
             let began = Instant::now();
-            let points = Scenario::parse_points(&text, "f.toml", &parameters);
+            let points = Scenario::parse_points(&text, "f.toml", &known);
             let points = points.unwrap_or_default();
             for scenario in points.into_iter().take(POINTS) {
                 let small = vcpus(&scenario) <= SMALL;
@@ -80,10 +80,10 @@ fn what_parses_can_be_built_or_says_why_not() {
 
 #[test]
 fn every_scenario_for_the_simulator_can_be_built() {
-    let parameters = scenario_parameters().unwrap();
+    let known = known().unwrap();
     let mut seen = 0;
     for text in mutate::texts() {
-        for scenario in Scenario::parse_points(&text, "f.toml", &parameters).unwrap() {
+        for scenario in Scenario::parse_points(&text, "f.toml", &known).unwrap() {
             if scenario.vms.is_empty() && scenario.sim.is_none() {
                 continue;
             }

@@ -7,7 +7,7 @@ use assert_cmd::Command;
 use experiment::result::RunResult;
 use experiment::result::VmWork;
 use experiment::scenario::Scenario;
-use vlab::reproduce::scenario_parameters;
+use vlab::reproduce::known;
 use vlab::sim::simulate;
 
 /// `vlab reproduce` prints so many digits of a figure.
@@ -17,8 +17,8 @@ fn points(name: &str) -> Vec<Scenario> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../scenarios")
         .join(name);
-    let parameters = scenario_parameters().expect("the embedded files are whole");
-    Scenario::load_points(&path, &parameters).expect("a scenario of this project")
+    let known = known().expect("the embedded files are whole");
+    Scenario::load_points(&path, &known).expect("a scenario of this project")
 }
 
 /// What the VMs did in the point whose name has all these words.

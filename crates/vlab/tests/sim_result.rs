@@ -203,3 +203,87 @@ fn the_first_round_of_each_arm_has_a_timeline() {
     let page = experiment::report::html::page(&result).unwrap();
     assert!(page.contains("Timeline, 3 VMs per CPU"));
 }
+
+/// Completions are those of the window, as requests are: the report holds the one
+/// against the other.
+#[test]
+fn completions_of_the_warm_up_do_not_count() {
+    let text = r#"
+        name = "one-queue"
+        title = "All completions on one vCPU"
+        topology = { cpus = 2 }
+        sharing = { slice = "3 ms" }
+        measure = { rounds = 1, warmup = "2 s", window = "500 ms", baselines = "none" }
+        device = [{ name = "disk", kind = "ssd", completion_vcpu = 1 }]
+        load = [{ name = "reads", kind = "reader" }]
+        vm = [{ name = "web", vcpus = 2 }]
+        arm = [{ name = "vanilla" }]
+    "#;
+    let mut points = Scenario::parse_points(text, "s.toml", &Default::default()).unwrap();
+    let (result, _) = simulate(&points.remove(0)).unwrap();
+    let phase = &result.phases[0];
+    let requests = phase.io.as_ref().unwrap().ops_per_s * phase.window.as_secs_f64();
+    assert_eq!(phase.completions.len(), 2);
+    assert_eq!(phase.completions[0], 0);
+    let ratio = phase.completions[1] as f64 / requests;
+    assert!((0.99..1.01).contains(&ratio), "{ratio}");
+}
+
+/// `sharing.slice` is what a policy without slices of its own goes by, whether VMs stand
+/// in the file or not; of one that has its own the result says so.
+#[test]
+fn a_slice_is_heeded_or_said_not_to_be() {
+    let result = |host: &str, slice: &str, vms: &str| {
+        let text = format!(
+            r#"
+            name = "slices"
+            title = "Three VMs that compute"
+            topology = {{ cpus = 1 }}
+            sharing = {{ slice = "{slice}", {vms} }}
+            measure = {{ rounds = 1, warmup = "200 ms", window = "2 s", baselines = "none" }}
+            compute = {{ threads_per_cpu = 1 }}
+            arm = [{{ name = "vanilla" }}]
+            load = [{{ name = "nothing", kind = "idle" }}]
+            "#
+        );
+        let beside = if vms.is_empty() {
+            format!("sim = {{ host = \"{host}\" }}\nvm = [{{ name = \"busy\", count = 3 }}]")
+        } else {
+            format!("sim = {{ host = \"{host}\", others = \"compute\" }}")
+        };
+        let text = format!("{text}\n{beside}");
+        let mut points = Scenario::parse_points(&text, "s.toml", &Default::default()).unwrap();
+        simulate(&points.remove(0)).unwrap().0
+    };
+    let turns = |result: &RunResult| result.phases[0].host.slices;
+    for vms in ["", "vms_per_pcpu = [3]"] {
+        for host in [
+            "cfs",
+            "credit2",
+            "credit2-hardened",
+            "isacs",
+            "isacs-hardened",
+        ] {
+            let (short, long) = (result(host, "4 ms", vms), result(host, "12 ms", vms));
+            assert!(
+                turns(&short) * 2 > turns(&long) * 3,
+                "{host} {vms}: {} and {}",
+                turns(&short),
+                turns(&long)
+            );
+            assert_eq!(long.warnings, Vec::<String>::new());
+        }
+        for host in [
+            "credit1",
+            "credit1-hardened",
+            "eevdf",
+            "eevdf-slices",
+            "ische",
+        ] {
+            let (short, long) = (result(host, "4 ms", vms), result(host, "12 ms", vms));
+            assert!(turns(&short).abs_diff(turns(&long)) <= 1, "{host} {vms}");
+            let told = format!("{host} has slices of its own");
+            assert!(long.warnings[0].contains(&told), "{:?}", long.warnings);
+        }
+    }
+}

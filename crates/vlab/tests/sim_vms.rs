@@ -3,7 +3,7 @@
 
 use experiment::analysis::Completion;
 use experiment::result::VmWork;
-use experiment::scenario::Parameters;
+use experiment::scenario::Known;
 use experiment::scenario::Scenario;
 
 const HEAD: &str = r#"
@@ -19,8 +19,7 @@ arm = [{ name = "vanilla" }, { name = "fifo" }]
 
 /// What each VM did in an arm.
 fn work(tables: &str, arm: &str) -> Vec<VmWork> {
-    let scenarios =
-        Scenario::parse_points(&format!("{HEAD}{tables}"), "s.toml", &Parameters::new());
+    let scenarios = Scenario::parse_points(&format!("{HEAD}{tables}"), "s.toml", &Known::default());
     let mut scenarios = scenarios.unwrap_or_else(|error| panic!("{error}"));
     let (result, _) = vlab::sim::simulate(&scenarios.remove(0)).expect("it can be simulated");
     let mut phases = result.phases.into_iter();
@@ -144,8 +143,7 @@ fn a_report_says_what_each_vm_did() {
             { name = "busy", vcpus = 1, loads = ["sums"] },
         ]
     "#;
-    let scenarios =
-        Scenario::parse_points(&format!("{HEAD}{tables}"), "s.toml", &Parameters::new());
+    let scenarios = Scenario::parse_points(&format!("{HEAD}{tables}"), "s.toml", &Known::default());
     let length = units::Ns::from_ms(10);
     let (result, _) = vlab::sim::simulate_with(&scenarios.unwrap()[0], length).unwrap();
     let trace = experiment::chrome::trace(&result).expect("there are timelines");
@@ -212,7 +210,7 @@ fn completions_on_one_vcpu_bound_what_a_program_can_reach() {
             "#
         );
         let scenarios =
-            Scenario::parse_points(&format!("{HEAD}{tables}"), "s.toml", &Parameters::new());
+            Scenario::parse_points(&format!("{HEAD}{tables}"), "s.toml", &Known::default());
         let (result, _) = vlab::sim::simulate(&scenarios.unwrap()[0]).unwrap();
         experiment::analysis::analyse(&result).loads[0]
             .baseline

@@ -9,6 +9,7 @@ mod device;
 mod error;
 mod file;
 mod host;
+mod known;
 mod load;
 mod parameters;
 mod part;
@@ -33,6 +34,7 @@ pub use device::Elevator;
 pub use device::median_of_mean;
 pub use error::ScenarioError;
 pub use host::HostPolicy;
+pub use known::Known;
 pub use load::Arrival;
 pub use load::Burst;
 pub use load::Load;
@@ -263,18 +265,17 @@ impl Scenario {
         let at = error::Locator { file, text };
         let raw = file::parse(&at)?;
         validate::measurable(&raw, &at)?;
-        validate::validate(raw, &at)
+        validate::validate(raw, &Known::default(), &at)
     }
 
     /// Reads and validates a file for the simulator: a scenario for each
-    /// point of its `[sweep]`, or the only one. `parameters` are what its texts with `$`
-    /// name.
+    /// point of its `[sweep]`, or the only one. `known` is what it can name.
     ///
     /// # Errors
-    /// As [`Scenario::load`], but for what only the simulator has; a parameter that does
-    /// not exist.
-    pub fn load_points(path: &Path, parameters: &Parameters) -> Result<Vec<Self>, ScenarioError> {
-        Self::parse_points(&read(path)?, &path.display().to_string(), parameters)
+    /// As [`Scenario::load`], but for what only the simulator has; a name that is not
+    /// known.
+    pub fn load_points(path: &Path, known: &Known) -> Result<Vec<Self>, ScenarioError> {
+        Self::parse_points(&read(path)?, &path.display().to_string(), known)
     }
 
     /// Parses and validates a text for the simulator; `file` is the name that errors
@@ -282,12 +283,8 @@ impl Scenario {
     ///
     /// # Errors
     /// As [`Scenario::load_points`], except for reading.
-    pub fn parse_points(
-        text: &str,
-        file: &str,
-        parameters: &Parameters,
-    ) -> Result<Vec<Self>, ScenarioError> {
-        sweep::points(&error::Locator { file, text }, parameters)
+    pub fn parse_points(text: &str, file: &str, known: &Known) -> Result<Vec<Self>, ScenarioError> {
+        sweep::points(&error::Locator { file, text }, known)
     }
 
     /// What each text of a file with `$` gives, by that text, as TOML writes it.

@@ -15,7 +15,7 @@ pub struct SimSpec {
     pub others: Others,
     /// The guests' kernel and the bed's costs, by the name of the platform.
     pub platform: String,
-    /// Seed of round 0; each round has the next one.
+    /// Seed of round 0; each other round has one that follows from it and its number.
     pub seed: u64,
     /// Hyperthreads per core: 1 or 2.
     pub threads_per_core: u32,

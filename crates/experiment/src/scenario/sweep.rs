@@ -12,7 +12,7 @@ use toml::Spanned;
 use toml::de::DeTable;
 use toml::de::DeValue;
 
-use super::Parameters;
+use super::Known;
 use super::Scenario;
 use super::ScenarioError;
 use super::error::Locator;
@@ -33,12 +33,9 @@ struct Axis<'a> {
 }
 
 /// All points of a text, the last axis fastest; axes in the order of their names.
-pub(super) fn points(
-    at: &Locator<'_>,
-    parameters: &Parameters,
-) -> Result<Vec<Scenario>, ScenarioError> {
+pub(super) fn points(at: &Locator<'_>, known: &Known) -> Result<Vec<Scenario>, ScenarioError> {
     let tree = file::tree(at)?;
-    let computed = parameters::computed(tree.get_ref(), parameters, at)?;
+    let computed = parameters::computed(tree.get_ref(), &known.parameters, at)?;
     let mut tree = tree;
     parameters::put(tree.get_mut(), &computed);
     let axes = match tree.get_mut().remove_entry(SWEEP) {
@@ -60,7 +57,7 @@ pub(super) fn points(
         }
         names.reverse();
         let raw = file::file(point, at)?;
-        let mut scenario = validate::validate(raw, at)?;
+        let mut scenario = validate::validate(raw, known, at)?;
         if !names.is_empty() {
             scenario.point = names.join(", ");
             scenario.title = format!("{} [{}]", scenario.title, scenario.point);

@@ -489,14 +489,14 @@ fn a_missing_file_is_named() {
 #[test]
 fn every_scenario_of_the_tree_is_valid_and_named_like_its_file() {
     let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
-    let parameters = fuzz::parameters();
+    let known = fuzz::known();
     let mut seen = 0;
     for entry in std::fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
         if path.extension().is_none_or(|extension| extension != "toml") {
             continue;
         }
-        let points = Scenario::load_points(&path, &parameters);
+        let points = Scenario::load_points(&path, &known);
         let points = points.unwrap_or_else(|error| panic!("{error}"));
         for scenario in points {
             assert_eq!(path.file_stem().unwrap(), scenario.name.as_str());

@@ -22,6 +22,7 @@ use self::value::quoted;
 use super::Arm;
 use super::Baselines;
 use super::Compute;
+use super::Known;
 use super::Load;
 use super::Measure;
 use super::Scenario;
@@ -52,7 +53,11 @@ pub(super) fn measurable(raw: &file::File, at: &Locator<'_>) -> Result<(), Scena
 }
 
 /// Checks a parsed file.
-pub(super) fn validate(raw: file::File, at: &Locator<'_>) -> Result<Scenario, ScenarioError> {
+pub(super) fn validate(
+    raw: file::File,
+    known: &Known,
+    at: &Locator<'_>,
+) -> Result<Scenario, ScenarioError> {
     let name = identifier(raw.name, "name", at)?;
     if raw.title.as_ref().trim().is_empty() {
         return Err(at.value(
@@ -90,6 +95,7 @@ pub(super) fn validate(raw: file::File, at: &Locator<'_>) -> Result<Scenario, Sc
     let context = load::Context {
         window: measure.window,
         devices: &devices,
+        profiles: &known.profiles,
         own_vms,
     };
     for (index, raw) in raw.loads.into_iter().enumerate() {
@@ -136,7 +142,7 @@ pub(super) fn validate(raw: file::File, at: &Locator<'_>) -> Result<Scenario, Sc
     let mut arms: Vec<Arm> = Vec::new();
     for (index, raw) in raw.arms.into_iter().enumerate() {
         let span = raw.name.span();
-        let arm = arm::arm(raw, index, at)?;
+        let arm = arm::arm(raw, index, &known.hosts, at)?;
         if arms.iter().any(|other| other.name == arm.name) {
             return Err(at.value(
                 span,
@@ -169,7 +175,7 @@ pub(super) fn validate(raw: file::File, at: &Locator<'_>) -> Result<Scenario, Sc
 
     let sim = raw
         .sim
-        .map(|raw| sim::sim(raw, topology.cpus, own_vms, at))
+        .map(|raw| sim::sim(raw, topology.cpus, own_vms, known, at))
         .transpose()?;
     let sim = sim.or(own_vms.then(sim::beside_vms));
     let mut measured = Vec::new();

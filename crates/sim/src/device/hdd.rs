@@ -57,6 +57,9 @@ pub struct Hdd {
     queues: BTreeMap<Owner, VecDeque<(Time, Io)>>,
     /// Disk time that each task has had.
     served: BTreeMap<Owner, Ns>,
+    /// What those that were there had had at least: with that a task begins that comes
+    /// new or back.
+    floor: Ns,
     busy: Option<Io>,
     /// Whose turn it is, and since when.
     turn: Option<(Owner, Time)>,
@@ -78,6 +81,7 @@ impl Hdd {
             settings,
             queues: BTreeMap::new(),
             served: BTreeMap::new(),
+            floor: Ns::ZERO,
             busy: None,
             turn: None,
             waiting: false,
@@ -129,6 +133,7 @@ impl Hdd {
         };
         let Some(owner) = next else {
             if wait_over {
+                self.raise_floor(None);
                 self.turn = None;
             }
             return;
@@ -139,9 +144,9 @@ impl Hdd {
         }
         if self.turn.is_none_or(|(turn, _)| turn != owner) {
             // A task that comes new or back does not get what it has not asked for.
-            let least = self.served.values().copied().min().unwrap_or(Ns::ZERO);
-            let had = self.served.entry(owner).or_insert(least);
-            *had = (*had).max(least);
+            self.raise_floor(Some(owner));
+            let had = self.served.entry(owner).or_default();
+            *had = (*had).max(self.floor);
             self.turn = Some((owner, now));
         }
         let Some((_, io)) = self.queues.get_mut(&owner).and_then(VecDeque::pop_front) else {
@@ -157,6 +162,20 @@ impl Hdd {
         *self.served.entry(owner).or_default() += seek + transfer;
         self.busy = Some(io);
         cx.after(seek + transfer, self.epoch << 1);
+    }
+
+    /// Brings the floor up to the least that those have had who are there: with requests,
+    /// or with the turn. One that is long gone is none of them, nor is the one that comes.
+    fn raise_floor(&mut self, comes: Option<Owner>) {
+        let queued = self.queues.iter().filter(|(_, queue)| !queue.is_empty());
+        let there = queued.map(|(owner, _)| *owner);
+        let there = there.chain(self.turn.map(|(owner, _)| owner));
+        let had = there
+            .filter(|owner| Some(*owner) != comes)
+            .filter_map(|owner| self.served.get(&owner).copied());
+        if let Some(least) = had.min() {
+            self.floor = self.floor.max(least);
+        }
     }
 
     fn has(&self, owner: Owner) -> bool {
@@ -192,5 +211,137 @@ impl Device for Hdd {
     fn in_flight(&self) -> u64 {
         let queued: usize = self.queues.values().map(VecDeque::len).sum();
         queued as u64 + u64::from(self.busy.is_some())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Event;
+    use crate::ids::DeviceId;
+    use crate::ids::TaskId;
+    use crate::ids::Vcpu;
+    use crate::ids::VmId;
+    use crate::program::Request;
+    use crate::queue::Agenda;
+    use crate::queue::QueueKind;
+    use crate::random::Random;
+    use crate::random::Stream;
+
+    /// A disk and VMs whose every completion is followed by another request.
+    struct Bench {
+        disk: Hdd,
+        agenda: Agenda,
+        random: Random,
+        /// VMs that go on.
+        going: Vec<u32>,
+        served: BTreeMap<u32, u32>,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            Self {
+                disk: Hdd::new(HddSettings {
+                    seek: Ns::from_ms(8),
+                    rate: 100_000_000,
+                    elevator: Elevator::Cfq {
+                        wait: Ns::from_ms(8),
+                        slice: Ns::from_ms(20),
+                    },
+                }),
+                agenda: Agenda::new(QueueKind::Heap),
+                random: Random::child(1, Stream::Device, 0, 0),
+                going: Vec::new(),
+                served: BTreeMap::new(),
+            }
+        }
+
+        fn submit(&mut self, vm: u32, completed: &mut Vec<Io>) {
+            let io = Io {
+                vm: VmId(vm),
+                vcpu: Vcpu(vm),
+                task: TaskId(0),
+                number: 0,
+                request: Request {
+                    device: DeviceId(0),
+                    write: false,
+                    bytes: 4096,
+                    // Nobody reads on where the last one ended.
+                    offset: 1 << 40,
+                },
+            };
+            let mut cx = DeviceCx {
+                id: DeviceId(0),
+                agenda: &mut self.agenda,
+                random: &mut self.random,
+                completed,
+            };
+            self.disk.submit(io, &mut cx);
+        }
+
+        /// A VM begins, with so many requests at a time.
+        fn begin(&mut self, vm: u32, depth: u32) {
+            self.going.push(vm);
+            for _ in 0..depth {
+                self.submit(vm, &mut Vec::new());
+            }
+        }
+
+        fn ends(&mut self, vm: u32) {
+            self.going.retain(|other| *other != vm);
+        }
+
+        /// Requests that each VM has done in this time.
+        fn run(&mut self, time: Ns) -> BTreeMap<u32, u32> {
+            self.served.clear();
+            let end = self.agenda.now() + time;
+            while let Some(event) = self.agenda.next(end) {
+                let Event::Device { token, .. } = event else {
+                    continue;
+                };
+                let mut completed = Vec::new();
+                let mut cx = DeviceCx {
+                    id: DeviceId(0),
+                    agenda: &mut self.agenda,
+                    random: &mut self.random,
+                    completed: &mut completed,
+                };
+                self.disk.event(token, &mut cx);
+                for io in completed {
+                    *self.served.entry(io.vm.0).or_default() += 1;
+                    if self.going.contains(&io.vm.0) {
+                        self.submit(io.vm.0, &mut Vec::new());
+                    }
+                }
+            }
+            self.served.clone()
+        }
+    }
+
+    /// What a task that is long gone has had is no measure for one that comes now.
+    #[test]
+    fn one_that_comes_new_shares_with_those_that_are_there() {
+        for alone in [false, true] {
+            let mut bench = Bench::new();
+            bench.begin(1, 1);
+            bench.run(Ns::from_ms(10));
+            bench.ends(1);
+            bench.begin(2, 2);
+            bench.run(Ns::from_secs(5));
+            if alone {
+                // It comes while nobody is there, and the other one comes back.
+                bench.ends(2);
+                bench.run(Ns::from_ms(100));
+                bench.begin(3, 2);
+                bench.run(Ns::from_ms(100));
+                bench.begin(2, 2);
+            } else {
+                bench.begin(3, 2);
+            }
+            let served = bench.run(Ns::from_secs(1));
+            let (old, new) = (served.get(&2), served.get(&3));
+            let (old, new) = (*old.unwrap_or(&0), *new.unwrap_or(&0));
+            assert!(old > 40 && new > 40, "{old} and {new}, alone: {alone}");
+        }
     }
 }

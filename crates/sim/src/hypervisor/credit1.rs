@@ -44,10 +44,10 @@ pub struct Credit1 {
 }
 
 impl Credit1 {
-    /// Plain Credit1.
+    /// Plain Credit1, under this name.
     #[must_use]
-    pub fn new(settings: credit1::Settings) -> Self {
-        Self::with_cores("credit1", settings, None)
+    pub fn new(name: &'static str, settings: credit1::Settings) -> Self {
+        Self::with_cores(name, settings, None)
     }
 
     pub(super) fn with_cores(

@@ -48,6 +48,7 @@ pub(super) fn xen_weight(weight: u32) -> Weight {
 /// Credit2.
 #[derive(Debug)]
 pub struct Credit2 {
+    name: &'static str,
     settings: Credit2Settings,
     pools: Pools,
     table: Vec<credit2::Vcpu>,
@@ -59,10 +60,11 @@ pub struct Credit2 {
 }
 
 impl Credit2 {
-    /// Credit2 with these settings.
+    /// Credit2 with these settings, under this name.
     #[must_use]
-    pub fn new(settings: Credit2Settings) -> Self {
+    pub fn new(name: &'static str, settings: Credit2Settings) -> Self {
         Self {
+            name,
             settings,
             pools: Pools::default(),
             table: Vec::new(),
@@ -96,7 +98,7 @@ impl Credit2 {
 
 impl Hypervisor for Credit2 {
     fn name(&self) -> &'static str {
-        "credit2"
+        self.name
     }
 
     fn start(&mut self, host: &mut Host<'_>) {
@@ -195,10 +197,13 @@ mod tests {
     #[test]
     fn what_was_run_before_a_reset_is_not_taken_from_the_new_credit() {
         let (mut machine, mut requests) = (staged::machine(2, 3), Requests::default());
-        let mut policy = Credit2::new(Credit2Settings {
-            pcpus_per_queue: 2,
-            ..Credit2Settings::default()
-        });
+        let mut policy = Credit2::new(
+            "credit2",
+            Credit2Settings {
+                pcpus_per_queue: 2,
+                ..Credit2Settings::default()
+            },
+        );
         policy.start(&mut staged::host(&machine, &mut requests, 0));
         staged::run(&mut machine, Vcpu(0), CpuId(0), 0);
         for vcpu in [Vcpu(1), Vcpu(2)] {

@@ -5,6 +5,7 @@
 use policy::host::cosched::demand;
 use policy::host::cosched::gang;
 use policy::host::credit::credit1;
+use policy::host::credit::credit2;
 use policy::host::halt;
 use policy::host::isacs;
 use policy::host::ische::Settings as IscheSettings;
@@ -39,8 +40,19 @@ use super::ische;
 pub(super) fn published(name: &str, sharing: &Sharing) -> Option<Box<dyn Hypervisor>> {
     let slice = sharing.slice;
     Some(match name {
-        "credit1" => Box::new(Credit1::new(credit1::Settings::default())),
-        "credit2" => Box::new(Credit2::new(Credit2Settings::default())),
+        "credit1" => Box::new(Credit1::new("credit1", credit1::Settings::default())),
+        "credit1-hardened" => Box::new(Credit1::new(
+            "credit1-hardened",
+            credit1::Settings::hardened(),
+        )),
+        "credit2" => Box::new(Credit2::new("credit2", Credit2Settings::default())),
+        "credit2-hardened" => Box::new(Credit2::new(
+            "credit2-hardened",
+            Credit2Settings {
+                rules: credit2::Settings::hardened(),
+                ..Credit2Settings::default()
+            },
+        )),
         "isacs" => Box::new(Isacs::new("isacs", IsacsSettings::default())),
         "isacs-hardened" => Box::new(Isacs::new(
             "isacs-hardened",

@@ -20,7 +20,7 @@ mod outcome;
 mod parameters;
 pub(crate) mod platforms;
 mod sensitivity;
-mod tuning;
+pub(crate) mod tuning;
 mod vm_tasks;
 mod vmigrater;
 mod vmigrater_more;
@@ -45,7 +45,7 @@ use self::mix::Effort;
 use self::outcome::Outcome;
 use self::outcome::judged;
 use self::parameters::Parameters;
-pub use self::platforms::scenario_parameters;
+pub use self::platforms::known;
 use crate::run::Unusable;
 use crate::run::check_json;
 

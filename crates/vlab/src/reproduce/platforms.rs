@@ -3,6 +3,7 @@
 //! scenarios (`sim.platform`, `"$ssd.latency_us"`): a file and an experiment mean the
 //! same machine and the same numbers.
 
+use experiment::scenario::Known;
 use sim::guest::DaemonCosts;
 use sim::machine::Costs;
 use sim::machine::Smt;
@@ -14,21 +15,28 @@ use crate::run::Unusable;
 use crate::sim::platform::NAMES;
 use crate::sim::profile;
 
-/// What texts of a scenario with `$` can name: what is open, what is stated, and
+/// What a scenario can name. Texts with `$`: what is open, what is stated, and
 /// `migration_us` of each application.
 ///
 /// # Errors
 /// The embedded files are broken.
-pub fn scenario_parameters() -> anyhow::Result<experiment::scenario::Parameters> {
+pub fn known() -> anyhow::Result<Known> {
     let own = Parameters::load(&[])?;
-    let mut all: experiment::scenario::Parameters =
+    let mut parameters: experiment::scenario::Parameters =
         own.iter().map(|p| (p.name.clone(), p.value)).collect();
-    all.extend(own.stated().map(|c| (c.name.clone(), c.value)));
-    for profile in profile::all()? {
+    parameters.extend(own.stated().map(|c| (c.name.clone(), c.value)));
+    let applications = profile::all()?;
+    for profile in &applications {
         let us = profile.migration()?.as_us_f64();
-        all.insert(format!("{}.migration_us", profile.name), us);
+        parameters.insert(format!("{}.migration_us", profile.name), us);
     }
-    Ok(all)
+    let names = |all: &[&str]| all.iter().map(|name| (*name).to_owned()).collect();
+    Ok(Known {
+        parameters,
+        hosts: names(sim::hypervisor::NAMES),
+        platforms: names(NAMES),
+        profiles: applications.into_iter().map(|known| known.name).collect(),
+    })
 }
 
 /// A parameter that is a length in microseconds.
@@ -144,6 +152,14 @@ pub(crate) fn named(name: &str) -> anyhow::Result<Paper> {
 }
 
 /// What is open in host policies on the platform of this name.
+///
+/// # Errors
+/// The embedded files are broken.
+pub(crate) fn tuning_of(name: &str) -> anyhow::Result<Tuning> {
+    tuning(&Parameters::load(&[])?, name)
+}
+
+/// The same, with other parameters than the embedded ones.
 pub(super) fn tuning(p: &Parameters, name: &str) -> anyhow::Result<Tuning> {
     Ok(match name {
         "paper-kvm" => Tuning {

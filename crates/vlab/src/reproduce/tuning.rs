@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Host policies with what is open in them set by the parameters.
 
-use anyhow::Context;
+use policy::host::credit::credit2;
 use policy::host::halt;
+use policy::host::isacs;
 use policy::host::isacs::EndTest;
 use policy::host::ltcr;
 use sim::hypervisor::Cfs;
@@ -12,6 +13,7 @@ use sim::hypervisor::Credit2Settings;
 use sim::hypervisor::Hypervisor;
 use sim::hypervisor::Isacs;
 use sim::hypervisor::IsacsSettings;
+use sim::hypervisor::NAMES;
 use sim::hypervisor::Sharing;
 use sim::hypervisor::Vsmtio;
 use sim::hypervisor::VsmtioSettings;
@@ -19,11 +21,11 @@ use sim::hypervisor::Waits;
 use sim::hypervisor::by_name;
 use units::Ns;
 
-use super::mix::Mix;
+use crate::run::Unusable;
 
 /// What is open in the host policies.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Tuning {
+pub(crate) struct Tuning {
     /// CFS cuts no slice shorter; `None`: Linux' 3 ms.
     pub(super) min_slice: Option<Ns>,
     /// Longest poll of enhanced HaltPoll.
@@ -62,9 +64,26 @@ impl Default for Tuning {
     }
 }
 
-/// The policy of this name; what is open in it comes from the parameters.
-pub(super) fn policy_of(mix: &Mix, name: &str) -> anyhow::Result<Box<dyn Hypervisor>> {
-    let (slice, tuning) = (mix.slice, mix.tuning);
+/// What is said of a policy that has its own slices, whatever `sharing.slice` is;
+/// `None`: it has that slice.
+pub(crate) fn own_slices(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "credit1" | "credit1-hardened" => "30 ms, 10 ms after an I/O response",
+        "ische" | "ische-auto" => "30 ms on general cores, 10 ms on I/O cores",
+        "eevdf" => "3 ms",
+        "eevdf-slices" => "3 ms, 500 us for I/O-intensive VMs",
+        _ => return None,
+    })
+}
+
+/// The policy of this name, the only way to one for a scenario and for an experiment;
+/// what is open in it comes from the parameters. An error if there is none.
+pub(crate) fn policy_of(
+    name: &str,
+    sharing: &Sharing,
+    tuning: &Tuning,
+) -> anyhow::Result<Box<dyn Hypervisor>> {
+    let slice = sharing.slice;
     Ok(match name {
         "cfs" => {
             let mut settings = CfsSettings::with_slice(slice);
@@ -72,16 +91,26 @@ pub(super) fn policy_of(mix: &Mix, name: &str) -> anyhow::Result<Box<dyn Hypervi
             settings.wakeup_granularity = tuning.delay.unwrap_or(settings.wakeup_granularity);
             Box::new(Cfs::new(settings))
         }
-        "credit2" => {
+        "credit2" | "credit2-hardened" => {
+            let (name, rules) = match name {
+                "credit2" => ("credit2", credit2::Settings::default()),
+                _ => ("credit2-hardened", credit2::Settings::hardened()),
+            };
             let mut settings = Credit2Settings {
+                rules,
                 pcpus_per_queue: tuning.per_queue,
                 ..Credit2Settings::default()
             };
             settings.rules.slice = slice;
-            Box::new(Credit2::new(settings))
+            Box::new(Credit2::new(name, settings))
         }
-        "isacs" => {
+        "isacs" | "isacs-hardened" => {
+            let (name, rules) = match name {
+                "isacs" => ("isacs", isacs::Settings::default()),
+                _ => ("isacs-hardened", isacs::Settings::hardened()),
+            };
             let mut settings = IsacsSettings {
+                rules,
                 moves_any: tuning.isacs_moves_any,
                 pcpus_per_queue: tuning.per_queue,
                 ..IsacsSettings::default()
@@ -91,7 +120,7 @@ pub(super) fn policy_of(mix: &Mix, name: &str) -> anyhow::Result<Box<dyn Hypervi
             if tuning.isacs_all_spent {
                 settings.rules.end_test = EndTest::AllSpent;
             }
-            Box::new(Isacs::new("isacs", settings))
+            Box::new(Isacs::new(name, settings))
         }
         "haltpoll-enhanced" => {
             let settings = halt::Settings {
@@ -132,13 +161,11 @@ pub(super) fn policy_of(mix: &Mix, name: &str) -> anyhow::Result<Box<dyn Hypervi
                 )),
             }
         }
-        _ => {
-            let sharing = Sharing {
-                vms_per_pcpu: mix.vms.len() as u32,
-                slice,
-                sweep_permille: 0,
-            };
-            by_name(name, &sharing).with_context(|| format!("no policy {name}"))?
-        }
+        _ => by_name(name, sharing).ok_or_else(|| {
+            Unusable(format!(
+                "the host policy \"{name}\" does not exist; the simulator has {}",
+                NAMES.join(", ")
+            ))
+        })?,
     })
 }

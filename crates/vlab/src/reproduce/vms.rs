@@ -33,7 +33,6 @@ use super::mix::assemble;
 use super::parameters::Parameters;
 use super::platforms;
 use super::vm_tasks::Maker;
-use crate::run::Unusable;
 use crate::sim::platform::Platform;
 
 /// A unit of compute tasks.
@@ -114,14 +113,6 @@ pub(crate) fn loads_of<'a>(vm: &'a VmOf, phase: Option<&'a Load>) -> Vec<&'a Loa
 /// The simulator has no such host policy, platform, or application.
 pub(crate) fn build(request: &Request<'_>) -> anyhow::Result<Sim> {
     let scenario = request.scenario;
-    if !sim::hypervisor::NAMES.contains(&request.host) {
-        return Err(Unusable(format!(
-            "the host policy \"{}\" does not exist; the simulator has {}",
-            request.host,
-            sim::hypervisor::NAMES.join(", ")
-        ))
-        .into());
-    }
     let spec = scenario.sim.clone().unwrap_or_default();
     let platform = (request.platform)(scenario.vcpus())?;
     let mut devices: Vec<(&str, Dev)> = scenario

@@ -27,7 +27,6 @@ use sim::hypervisor::Fixed;
 use sim::hypervisor::FixedSettings;
 use sim::hypervisor::Hypervisor;
 use sim::hypervisor::Sharing;
-use sim::hypervisor::by_name;
 use sim::ids::DeviceId;
 use sim::ids::Vcpu;
 use sim::ids::VmId;
@@ -45,6 +44,8 @@ use units::VcpuId;
 
 use super::platform;
 use super::platform::Platform;
+use crate::reproduce::platforms;
+use crate::reproduce::tuning::policy_of;
 use crate::reproduce::vms;
 use crate::reproduce::vms::InGuest;
 use crate::run::Unusable;
@@ -89,13 +90,8 @@ pub(super) fn simulation(scenario: &Scenario, step: &Step<'_>, seed: u64) -> any
     if !scenario.vms.is_empty() {
         return own_vms(scenario, step, host, seed);
     }
-    let Some(mut policy) = by_name(host, &sharing) else {
-        return Err(Unusable(format!(
-            "the host policy \"{host}\" does not exist; the simulator has {}",
-            sim::hypervisor::NAMES.join(", ")
-        ))
-        .into());
-    };
+    let tuning = platforms::tuning_of(&spec.platform)?;
+    let mut policy = policy_of(host, &sharing, &tuning)?;
     let simulated = if spec.others == Others::Phantom {
         // Phantoms have no vCPUs that another policy could choose between.
         if host != "fixed" && vms > 1 {

@@ -24,11 +24,13 @@ use clap::Args;
 use experiment::result::Environment;
 use experiment::result::FORMAT;
 use experiment::result::RunResult;
+use experiment::scenario::ArmKind;
 use experiment::scenario::Scenario;
 use experiment::stats::quantile;
 use rayon::prelude::*;
 use units::Ns;
 
+use crate::reproduce::tuning::own_slices;
 use crate::run::schedule;
 
 const AFTER_HELP: &str = "\
@@ -158,10 +160,30 @@ pub fn simulate_with(scenario: &Scenario, timeline: Ns) -> anyhow::Result<(RunRe
         scenario: scenario.clone(),
         environment: environment(),
         phases: outcomes.into_iter().map(|outcome| outcome.phase).collect(),
-        warnings: Vec::new(),
+        warnings: warnings(scenario),
         lab: None,
     };
     Ok((result, events))
+}
+
+/// What a reader of the figures has to know.
+fn warnings(scenario: &Scenario) -> Vec<String> {
+    let spec = scenario.sim.clone().unwrap_or_default();
+    let mut hosts = vec![spec.host.as_str()];
+    for arm in &scenario.arms {
+        match &arm.kind {
+            ArmKind::Host { policy } if !hosts.contains(&policy.as_str()) => hosts.push(policy),
+            _ => {}
+        }
+    }
+    let slice = scenario.sharing.slice;
+    let told = hosts.into_iter().filter_map(|host| {
+        let slices = own_slices(host)?;
+        Some(format!(
+            "{host} has slices of its own ({slices}): sharing.slice = {slice} is not read"
+        ))
+    });
+    told.collect()
 }
 
 /// Builds every step of a scenario and simulates none; says how many there are.

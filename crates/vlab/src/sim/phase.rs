@@ -17,6 +17,8 @@ use sim::guest::Task;
 use sim::ids::VmId;
 use sim::machine::State;
 use sim::program::Latencies;
+use sim::random::Random;
+use sim::random::Stream;
 use units::Ns;
 use units::Time;
 
@@ -40,8 +42,8 @@ pub(super) fn simulate(
     step: &Step<'_>,
     timeline: Ns,
 ) -> anyhow::Result<Outcome> {
-    let seed = scenario.sim.as_ref().map_or(1, |sim| sim.seed) + u64::from(step.round);
-    let mut sim = build::simulation(scenario, step, seed)?;
+    let seed = scenario.sim.as_ref().map_or(1, |sim| sim.seed);
+    let mut sim = build::simulation(scenario, step, seed_of(seed, step.round))?;
     let from = Time::ZERO + build::opens(scenario, step);
     sim.run_until(from);
     let window = scenario.measure.window;
@@ -53,6 +55,7 @@ pub(super) fn simulate(
         sim.record(VmId(0), build::IO, from + detail);
     }
     let books = recorded::books(&sim);
+    let completed = completions(scenario, step, &sim);
     let mut any_on = 0u64;
     // The share of time in which any vCPU could serve I/O, from samples between the
     // events: one that sleeps has not been taken away.
@@ -103,7 +106,11 @@ pub(super) fn simulate(
                 slices,
                 ..Host::default()
             },
-            completions: completions(scenario, step, &sim),
+            completions: completions(scenario, step, &sim)
+                .into_iter()
+                .zip(completed)
+                .map(|(after, before)| after - before)
+                .collect(),
             daemon,
             // Nothing in a simulated machine can die, be stolen from or be late.
             liveness: Vec::new(),
@@ -113,6 +120,15 @@ pub(super) fn simulate(
             books: Some(books),
         },
     })
+}
+
+/// The seed of a round: the scenario's in the first, in the others a child of it. The
+/// next numbers would be those of other points of a sweep over `sim.seed`.
+fn seed_of(seed: u64, round: u32) -> u64 {
+    if round == 0 {
+        return seed;
+    }
+    Random::child(seed, Stream::Setup, u32::MAX, round).below(u64::MAX)
 }
 
 /// Is any vCPU of the VM under test on, or would be if it had something to do?
@@ -162,7 +178,7 @@ fn compute(sim: &Sim, cpus: u32, window: Ns) -> Vec<f64> {
         .collect()
 }
 
-/// Completions per vCPU, for the report to see the path: all on one, or none.
+/// Completions per vCPU so far, for the report to see the path: all on one, or none.
 fn completions(scenario: &Scenario, step: &Step<'_>, sim: &Sim) -> Vec<u64> {
     let is_on_one = |load: &Load| {
         let mut devices = scenario.devices.iter();
@@ -207,4 +223,20 @@ fn daemon(sim: &Sim, window: Ns) -> Option<Daemon> {
         n_min: counts.n_min,
         lost_events: 0,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// Points that differ in their seed by one share no round.
+    #[test]
+    fn rounds_of_neighbouring_seeds_have_seeds_of_their_own() {
+        let of = |seed| (0..20).map(move |round| seed_of(seed, round));
+        let seeds: BTreeSet<u64> = (0..20).flat_map(of).collect();
+        assert_eq!(seeds.len(), 400);
+        assert_eq!(seed_of(5, 0), 5);
+    }
 }

@@ -13,14 +13,14 @@ use experiment::scenario::Scenario;
 use experiment::stats::quantile;
 
 use super::rate;
-use crate::reproduce::scenario_parameters;
+use crate::reproduce::known;
 
 /// Reads a scenario's points, with as many rounds as the command line says.
 ///
 /// # Errors
 /// As [`Scenario::load_points`].
 pub(super) fn load(path: &Path, rounds: Option<u32>) -> anyhow::Result<Vec<Scenario>> {
-    let mut scenarios = Scenario::load_points(path, &scenario_parameters()?)?;
+    let mut scenarios = Scenario::load_points(path, &known()?)?;
     if let Some(rounds) = rounds {
         for scenario in &mut scenarios {
             scenario.measure.rounds = rounds;
@@ -47,7 +47,7 @@ pub(super) fn path(json: &Path, n: usize, count: usize) -> PathBuf {
 /// # Errors
 /// As [`Scenario::computed`].
 pub(super) fn computed(path: &Path) -> anyhow::Result<String> {
-    let computed = Scenario::computed(path, &scenario_parameters()?)?;
+    let computed = Scenario::computed(path, &known()?.parameters)?;
     let line = |(text, toml): (&String, &String)| format!("{text} is {toml}\n");
     Ok(computed.iter().map(line).collect())
 }
@@ -68,6 +68,16 @@ pub(super) fn table(results: &[RunResult], json: Option<&Path>) -> String {
     for (n, result) in results.iter().enumerate() {
         let _ = writeln!(text, "\n{}: {}", n + 1, result.scenario.point);
         rows(&mut text, result);
+    }
+    let mut told: Vec<&str> = Vec::new();
+    for warning in results.iter().flat_map(|result| &result.warnings) {
+        if !told.contains(&warning.as_str()) {
+            told.push(warning);
+            let _ = write!(text, "\nnote: {warning}");
+        }
+    }
+    if !told.is_empty() {
+        text.push('\n');
     }
     text.push_str("\nmedians of the rounds; N: vCPUs for each pCPU, or VMs\n");
     if let Some(json) = json {

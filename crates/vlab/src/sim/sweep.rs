@@ -8,6 +8,7 @@
 //! where it was, and shards of one sweep can run on several machines.
 
 use std::fs;
+use std::io::BufWriter;
 use std::io::Write;
 use std::path::Path;
 use std::path::PathBuf;
@@ -37,9 +38,11 @@ use crate::run::schedule;
 use crate::run::schedule::Step;
 
 /// Of the files in a sweep's directory.
-/// 2: several points.
-const SWEEP_FORMAT: u32 = 2;
+/// 2: several points. 3: the version of vlab.
+const SWEEP_FORMAT: u32 = 3;
 const HEADER: &str = "sweep.json";
+/// Another version may simulate the same file otherwise.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Simulates a scenario step by step into a directory; can be ended and goes on.
 #[derive(Args, Clone, Debug)]
@@ -99,12 +102,24 @@ impl Shard {
     }
 }
 
+/// What every header begins with, whatever else its format has.
+#[derive(Debug, Deserialize)]
+struct Formats {
+    sweep_format: u32,
+    /// Of the phases in the steps.
+    result_format: u32,
+    #[serde(default)]
+    vlab: String,
+}
+
 /// What a directory is about.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Header {
     sweep_format: u32,
     /// Of the phases in the steps.
     result_format: u32,
+    /// The version that simulates the steps.
+    vlab: String,
     /// One for each point of the scenario's `[sweep]`.
     points: Vec<Scenario>,
 }
@@ -136,8 +151,10 @@ fn write_whole(path: &Path, value: &impl Serialize) -> anyhow::Result<()> {
     let dir = path.parent().unwrap_or(Path::new("."));
     let write = || -> anyhow::Result<()> {
         let mut file = tempfile::NamedTempFile::new_in(dir)?;
-        serde_json::to_writer(&mut file, value)?;
-        file.flush()?;
+        let mut buffer = BufWriter::new(&mut file);
+        serde_json::to_writer(&mut buffer, value)?;
+        buffer.flush()?;
+        drop(buffer);
         file.as_file().sync_all()?;
         file.persist(path)?;
         Ok(())
@@ -151,21 +168,44 @@ fn read<T: for<'de> Deserialize<'de>>(path: &Path) -> anyhow::Result<T> {
     serde_json::from_str(&text).with_context(|| format!("{} is no file of a sweep", path.display()))
 }
 
+/// A directory's header, if this version can go on with its steps.
+fn header(dir: &Path) -> anyhow::Result<Header> {
+    let path = dir.join(HEADER);
+    let formats: Formats = read(&path)?;
+    let dir = dir.display();
+    if (formats.sweep_format, formats.result_format) != (SWEEP_FORMAT, FORMAT) {
+        return Err(Unusable(format!(
+            "{dir} was written by another version of vlab: formats {} and {}, not {SWEEP_FORMAT} and {FORMAT}",
+            formats.sweep_format, formats.result_format
+        ))
+        .into());
+    }
+    if formats.vlab != VERSION {
+        return Err(Unusable(format!(
+            "{dir} holds steps of vlab {}, and this is {VERSION}, which may simulate them otherwise; use that version, or simulate all of them again in another directory",
+            formats.vlab
+        ))
+        .into());
+    }
+    read(&path)
+}
+
 /// The directory's header, made if there is none; an error if the directory is
 /// another sweep's.
 fn claim(dir: &Path, points: &[Scenario]) -> anyhow::Result<()> {
     fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
-    let header = Header {
+    let expected = Header {
         sweep_format: SWEEP_FORMAT,
         result_format: FORMAT,
+        vlab: VERSION.to_owned(),
         points: points.to_vec(),
     };
     let path = dir.join(HEADER);
     if !path.exists() {
-        return write_whole(&path, &header);
+        return write_whole(&path, &expected);
     }
-    let found: Header = read(&path)?;
-    if found == header {
+    let found = header(dir)?;
+    if found == expected {
         return Ok(());
     }
     Err(Unusable(format!(
@@ -179,10 +219,14 @@ fn claim(dir: &Path, points: &[Scenario]) -> anyhow::Result<()> {
 /// Simulates what is missing; returns a line about it.
 ///
 /// # Errors
-/// A bad scenario, a directory of another sweep, a step that cannot be written, or
+/// A bad scenario, a directory of another sweep or version, a step that cannot be written, or
 /// [`Interrupted`]: finished steps are kept.
 pub fn sweep(args: &SweepArgs) -> anyhow::Result<String> {
     let scenarios = points::load(&args.scenario, args.rounds)?;
+    // Before the directory is claimed: a file that is mended is another sweep.
+    scenarios
+        .par_iter()
+        .try_for_each(|scenario| super::check(scenario).map(|_| ()))?;
     claim(&args.out, &scenarios)?;
     let interrupt = Interrupt::catch()?;
     let steps = steps_of(&scenarios);
@@ -232,27 +276,18 @@ pub fn sweep(args: &SweepArgs) -> anyhow::Result<String> {
 /// Writes the merged result and returns a line about it.
 ///
 /// # Errors
-/// Directories of different sweeps, steps that are missing, unreadable files.
+/// Directories of different sweeps or of another version, steps that are missing, unreadable files.
 pub fn merge(args: &MergeArgs) -> anyhow::Result<String> {
-    let mut header: Option<Header> = None;
+    let mut first: Option<Header> = None;
     for dir in &args.dirs {
-        let found: Header = read(&dir.join(HEADER))?;
-        if (found.sweep_format, found.result_format) != (SWEEP_FORMAT, FORMAT) {
-            return Err(Unusable(format!(
-                "{} was written by another version of vlab: formats {} and {}, not {SWEEP_FORMAT} and {FORMAT}",
-                dir.display(),
-                found.sweep_format,
-                found.result_format
-            ))
-            .into());
-        }
-        if header.as_ref().is_some_and(|header| *header != found) {
+        let found = header(dir)?;
+        if first.as_ref().is_some_and(|first| *first != found) {
             let dir = dir.display();
             return Err(Unusable(format!("{dir} holds another sweep than the first one")).into());
         }
-        header = Some(found);
+        first = Some(found);
     }
-    let scenarios = header.context("no directory")?.points;
+    let scenarios = first.context("no directory")?.points;
     let steps = steps_of(&scenarios);
     let count = steps.len();
     let mut phases: Vec<Vec<Phase>> = vec![Vec::new(); scenarios.len()];
@@ -289,7 +324,7 @@ pub fn merge(args: &MergeArgs) -> anyhow::Result<String> {
             backend: "sim".to_owned(),
             environment: super::environment(),
             phases,
-            warnings: Vec::new(),
+            warnings: super::warnings(&scenario),
             lab: None,
             scenario,
         };
@@ -305,7 +340,7 @@ pub fn merge(args: &MergeArgs) -> anyhow::Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use experiment::scenario::Parameters;
+    use experiment::scenario::Known;
 
     use super::*;
 
@@ -398,7 +433,7 @@ mod tests {
             json: json.clone(),
         });
         assert!(line.unwrap().contains("r-1.json and 1 more"));
-        let scenarios = Scenario::parse_points(&text, "s.toml", &Parameters::new()).unwrap();
+        let scenarios = Scenario::parse_points(&text, "s.toml", &Known::default()).unwrap();
         for (n, scenario) in scenarios.iter().enumerate() {
             let merged = RunResult::load(&points::path(&json, n, 2)).unwrap();
             assert_eq!(

@@ -12,6 +12,7 @@ use proptest::prelude::*;
 use proptest::test_runner::Config;
 use proptest::test_runner::TestRunner;
 
+use super::super::Known;
 use super::super::Parameters;
 use super::super::Scenario;
 use super::mutate::mutated;
@@ -21,7 +22,7 @@ const LONGEST: Duration = Duration::from_secs(20);
 const CASES: u32 = 2000;
 
 /// What the project's scenarios name, from the files of the crate that gives it to them.
-pub(super) fn parameters() -> Parameters {
+pub(super) fn known() -> Known {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../vlab/src");
     let tables = |file: &str, key: &str| {
         let text = fs::read_to_string(dir.join(file)).unwrap();
@@ -48,7 +49,10 @@ pub(super) fn parameters() -> Parameters {
         };
         all.insert(format!("{}.migration_us", name(&table)), us);
     }
-    all
+    Known {
+        parameters: all,
+        ..Known::default()
+    }
 }
 
 /// `f.toml:LINE: ` and then words.
@@ -61,7 +65,7 @@ fn names_a_line(message: &str) -> bool {
 #[test]
 fn whatever_is_wrong_in_a_scenario_is_said_with_its_line() {
     let (good, bad) = (Cell::new(0), Cell::new(0));
-    let parameters = parameters();
+    let known = known();
     let mut runner = TestRunner::new(Config {
         failure_persistence: None,
         ..Config::with_cases(CASES)
@@ -71,7 +75,7 @@ fn whatever_is_wrong_in_a_scenario_is_said_with_its_line() {
             let began = Instant::now();
             let outcomes = [
                 Scenario::parse(&text, "f.toml").map(|scenario| vec![scenario]),
-                Scenario::parse_points(&text, "f.toml", &parameters),
+                Scenario::parse_points(&text, "f.toml", &known),
             ];
             prop_assert!(began.elapsed() < LONGEST, "{:?}", began.elapsed());
             for outcome in outcomes {

@@ -4,14 +4,14 @@
 use units::Ns;
 
 use super::super::DeviceKind;
+use super::super::Known;
 use super::super::LoadKind;
-use super::super::Parameters;
 use super::super::Program;
 use super::super::Scenario;
 use super::super::median_of_mean;
 use super::vms::GOOD;
 
-fn parameters() -> Parameters {
+fn known() -> Known {
     let all = [
         ("ssd.latency_us", 90.0),
         ("ssd.mb_per_s", 12.5),
@@ -21,7 +21,10 @@ fn parameters() -> Parameters {
         ("smt.spread", 1.5),
         ("smt.none", 0.0),
     ];
-    all.map(|(name, value)| (name.to_owned(), value)).into()
+    Known {
+        parameters: all.map(|(name, value)| (name.to_owned(), value)).into(),
+        ..Known::default()
+    }
 }
 
 /// A good file with something else in it.
@@ -31,7 +34,7 @@ fn with(from: &str, to: &str) -> String {
 }
 
 fn points(text: &str) -> Vec<Scenario> {
-    let points = Scenario::parse_points(text, "s.toml", &parameters());
+    let points = Scenario::parse_points(text, "s.toml", &known());
     points.unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -150,7 +153,7 @@ fn what_is_wrong_names_line_field_and_parameter() {
     ];
     for (text, wanted) in cases {
         let text = with("work = \"2 ms\"", &format!("work = \"{text}\""));
-        let error = Scenario::parse_points(&text, "s.toml", &parameters()).unwrap_err();
+        let error = Scenario::parse_points(&text, "s.toml", &known()).unwrap_err();
         let error = error.to_string();
         assert!(error.starts_with("s.toml:39: "), "{text}: {error}");
         for part in *wanted {
@@ -158,7 +161,7 @@ fn what_is_wrong_names_line_field_and_parameter() {
         }
     }
     let error = |text: &str| {
-        let error = Scenario::parse_points(text, "s.toml", &parameters()).unwrap_err();
+        let error = Scenario::parse_points(text, "s.toml", &known()).unwrap_err();
         error.to_string()
     };
     let sweep = error(&format!(

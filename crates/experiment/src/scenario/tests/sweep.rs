@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `[sweep]`.
 
-use super::super::Parameters;
+use super::super::Known;
 use super::super::Scenario;
 use super::vms::GOOD;
 use super::vms::error_of;
@@ -14,7 +14,7 @@ const SWEEP: &str = "
 ";
 
 fn all_of(text: &str) -> Vec<Scenario> {
-    Scenario::parse_points(text, "s.toml", &Parameters::new()).unwrap()
+    Scenario::parse_points(text, "s.toml", &Known::default()).unwrap()
 }
 
 #[test]

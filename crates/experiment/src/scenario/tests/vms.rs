@@ -6,8 +6,8 @@ use units::Ns;
 use super::super::Class;
 use super::super::DeviceKind;
 use super::super::Elevator;
+use super::super::Known;
 use super::super::LoadKind;
-use super::super::Parameters;
 use super::super::Pins;
 use super::super::Program;
 use super::super::Scenario;
@@ -82,13 +82,13 @@ name = "vanilla"
 "#;
 
 pub(super) fn one(text: &str) -> Result<Scenario, ScenarioError> {
-    let mut points = Scenario::parse_points(text, "s.toml", &Parameters::new())?;
+    let mut points = Scenario::parse_points(text, "s.toml", &Known::default())?;
     assert_eq!(points.len(), 1);
     Ok(points.remove(0))
 }
 
 pub(super) fn error_of(text: &str) -> String {
-    Scenario::parse_points(text, "s.toml", &Parameters::new())
+    Scenario::parse_points(text, "s.toml", &Known::default())
         .unwrap_err()
         .to_string()
 }

@@ -10,6 +10,7 @@ use super::super::Part;
 use super::super::ScenarioError;
 use super::super::error::Locator;
 use super::super::file;
+use super::super::known;
 use super::value::identifier;
 use super::value::integer;
 use super::value::quoted;
@@ -18,7 +19,12 @@ use crate::result::BASELINES;
 const KINDS: &str = "\"vanilla\", \"fifo\", \"nice\", \"dry-run\", \"vmigrater\", \"published\", \"xballoon\", \"host\" or \"command\"";
 
 /// Checks one `[[arm]]`.
-pub(super) fn arm(raw: file::Arm, index: usize, at: &Locator<'_>) -> Result<Arm, ScenarioError> {
+pub(super) fn arm(
+    raw: file::Arm,
+    index: usize,
+    hosts: &[String],
+    at: &Locator<'_>,
+) -> Result<Arm, ScenarioError> {
     let field = |name: &str| format!("arm[{index}].{name}");
     let name = identifier(raw.name.clone(), &field("name"), at)?;
     if BASELINES.contains(&name.as_str()) {
@@ -100,8 +106,8 @@ pub(super) fn arm(raw: file::Arm, index: usize, at: &Locator<'_>) -> Result<Arm,
         "xballoon" => ArmKind::Xballoon { config },
         "host" => ArmKind::Host {
             policy: match raw.policy {
-                Some(policy) => identifier(policy, &field("policy"), at)?,
-                None => name.clone(),
+                Some(policy) => known::chosen(policy, &field("policy"), hosts, at)?,
+                None => known::chosen(raw.name, &field("name"), hosts, at)?,
             },
         },
         "command" => command(raw.command, kind_span, &field("command"), at)?,

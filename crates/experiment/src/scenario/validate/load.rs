@@ -13,6 +13,7 @@ use super::super::Pattern;
 use super::super::ScenarioError;
 use super::super::error::Locator;
 use super::super::file;
+use super::super::known;
 use super::program;
 use super::value::chosen;
 use super::value::duration;
@@ -41,6 +42,8 @@ pub(super) struct Context<'a> {
     pub(super) window: Ns,
     /// What there is to name.
     pub(super) devices: &'a [Device],
+    /// Applications; none: not known.
+    pub(super) profiles: &'a [String],
     /// Are there `[[vm]]` tables?
     pub(super) own_vms: bool,
 }
@@ -201,8 +204,8 @@ pub(super) fn load(
         "profile" => LoadKind::Profile {
             // Its own name, if nothing else is said.
             profile: match raw.profile {
-                Some(profile) => identifier(profile, &field("profile"), at)?,
-                None => name.clone(),
+                Some(profile) => known::chosen(profile, &field("profile"), context.profiles, at)?,
+                None => known::chosen(raw.name, &field("name"), context.profiles, at)?,
             },
         },
         "idle" => LoadKind::Idle,

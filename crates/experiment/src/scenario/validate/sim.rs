@@ -5,6 +5,7 @@ use toml::Spanned;
 use units::Ns;
 
 use super::super::Arm;
+use super::super::Known;
 use super::super::Load;
 use super::super::Measured;
 use super::super::Others;
@@ -12,8 +13,8 @@ use super::super::ScenarioError;
 use super::super::SimSpec;
 use super::super::error::Locator;
 use super::super::file;
+use super::super::known;
 use super::value::duration;
-use super::value::identifier;
 use super::value::integer;
 use super::value::quoted;
 use crate::result::BASELINES;
@@ -33,6 +34,7 @@ pub(super) fn sim(
     raw: file::Sim,
     cpus: u32,
     own_vms: bool,
+    names: &Known,
     at: &Locator<'_>,
 ) -> Result<SimSpec, ScenarioError> {
     let default = if own_vms {
@@ -54,9 +56,8 @@ pub(super) fn sim(
             return Err(at.value(span, format!("sim.{key}"), "set", expected));
         }
     }
-    let name = |value: Option<Spanned<String>>, field: &str, default: String| match value {
-        Some(value) => identifier(value, field, at),
-        None => Ok(default),
+    let name = |value: Option<Spanned<String>>, field: &str, names: &[String], default: String| {
+        value.map_or(Ok(default), |value| known::chosen(value, field, names, at))
     };
     let others = match raw.others {
         None => default.others,
@@ -92,9 +93,14 @@ pub(super) fn sim(
         return Err(at.value(span, "sim.threads_per_core", threads_per_core, expected));
     }
     Ok(SimSpec {
-        host: name(raw.host, "sim.host", default.host)?,
+        host: name(raw.host, "sim.host", &names.hosts, default.host)?,
         others,
-        platform: name(raw.platform, "sim.platform", default.platform)?,
+        platform: name(
+            raw.platform,
+            "sim.platform",
+            &names.platforms,
+            default.platform,
+        )?,
         seed: number(raw.seed, "sim.seed", 0..=u32::MAX)?.map_or(default.seed, u64::from),
         threads_per_core,
         completion_vcpu: number(raw.completion_vcpu, "sim.completion_vcpu", 0..=cpus - 1)?,

@@ -13,7 +13,7 @@ pub(in crate::scenario) fn quoted(text: &str) -> String {
     format!("\"{text}\"")
 }
 
-pub(super) fn identifier(
+pub(in crate::scenario) fn identifier(
     value: Spanned<String>,
     field: &str,
     at: &Locator<'_>,

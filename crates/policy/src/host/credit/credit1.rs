@@ -87,6 +87,17 @@ impl Default for Settings {
     }
 }
 
+impl Settings {
+    /// With our fix, as the gaming tests need it.
+    #[must_use]
+    pub fn hardened() -> Self {
+        Self {
+            boost_needs_under: true,
+            ..Self::default()
+        }
+    }
+}
+
 /// The three classes (K3), in ascending order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {

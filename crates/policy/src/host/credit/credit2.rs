@@ -58,6 +58,18 @@ impl Default for Settings {
     }
 }
 
+impl Settings {
+    /// With our fixes, as the gaming tests need them.
+    #[must_use]
+    pub fn hardened() -> Self {
+        Self {
+            reset: Reset::AddToDebt,
+            slice_ends_with_credit: true,
+            ..Self::default()
+        }
+    }
+}
+
 /// One vCPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Vcpu {

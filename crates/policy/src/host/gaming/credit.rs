@@ -125,20 +125,13 @@ fn published_boost_can_be_held_for_ever() {
     };
     let published = gain(Credit1::new(credit1::Settings::default()), attack);
     assert!(published > 2900, "three times its share: {published}");
-    let fixed = credit1::Settings {
-        boost_needs_under: true,
-        ..credit1::Settings::default()
-    };
-    let fixed = gain(Credit1::new(fixed), attack);
+    let fixed = gain(Credit1::new(credit1::Settings::hardened()), attack);
     assert!(fixed <= 1010, "{fixed}");
 }
 
 #[test]
 fn with_boost_for_under_only_no_sleep_pattern_gains() {
-    let settings = credit1::Settings {
-        boost_needs_under: true,
-        ..credit1::Settings::default()
-    };
+    let settings = credit1::Settings::hardened();
     let (gain, attack) = worst(credit1(&settings), sleeps());
     assert!(gain <= 1010, "{gain} by {attack:?}");
 }
@@ -169,11 +162,7 @@ fn published_resets_forgive_debts_and_the_fix_does_not() {
     let make = |settings: credit2::Settings| move || Credit2::new(settings.clone());
     let (published, attack) = worst(make(credit2::Settings::default()), sleeps());
     assert!(published > 1010, "{published} by {attack:?}");
-    let fixed = credit2::Settings {
-        slice_ends_with_credit: true,
-        reset: credit2::Reset::AddToDebt,
-        ..credit2::Settings::default()
-    };
+    let fixed = credit2::Settings::hardened();
     let (fixed, attack) = worst(make(fixed), sleeps());
     assert!(fixed <= 1010, "{fixed} by {attack:?}");
 }

@@ -32,6 +32,8 @@ use crate::machine::NORMAL_WEIGHT;
 use crate::machine::Smt;
 use crate::program::Compute;
 use crate::program::Cx;
+use crate::program::Dodger;
+use crate::program::FakeIo;
 use crate::program::Program;
 use crate::program::Reader;
 use crate::program::ReaderSettings;
@@ -49,6 +51,29 @@ pub(super) enum Task {
     Barrier(Ns),
     /// Computes for the first, sleeps for the second, again and again.
     Naps(Ns, Ns),
+    /// Computes for so long, then waits for the device of 1 ms, again and again.
+    Works(Ns),
+    /// Computes, but sleeps for so much around each of these ticks.
+    Dodges(Ns, Ns),
+    /// Computes and asks for a byte after so much, for which it does not wait.
+    Fakes(Ns),
+}
+
+/// A reader with so much work for each request.
+fn reader(work: Ns) -> Box<dyn Program> {
+    Box::new(Reader::new(ReaderSettings {
+        device: DeviceId(0),
+        depth: 1,
+        bytes: 4096,
+        start: 0,
+        span: 1 << 30,
+        sequential: false,
+        submit: work / 2,
+        process: work / 2,
+        process_spread: 0,
+        write: false,
+        phases: None,
+    }))
 }
 
 /// A VM: the tasks of each vCPU, weight, shares if it is a control group, whether vCPU n
@@ -283,19 +308,10 @@ fn simulate(bed: &Bed, policy: Box<dyn Hypervisor>, vms: &[Vm], length: Ns) -> O
 fn new_task(task: Task, vcpu: VcpuId) -> NewTask {
     let program: Box<dyn Program> = match task {
         Task::Hog => Box::new(Compute::new(Ns::from_ms(1))),
-        Task::Reads => Box::new(Reader::new(ReaderSettings {
-            device: DeviceId(0),
-            depth: 1,
-            bytes: 4096,
-            start: 0,
-            span: 1 << 30,
-            sequential: false,
-            submit: Ns::from_us(100),
-            process: Ns::from_us(100),
-            process_spread: 0,
-            write: false,
-            phases: None,
-        })),
+        Task::Reads => reader(Ns::from_us(200)),
+        Task::Works(length) => reader(length),
+        Task::Dodges(tick, early) => Box::new(Dodger::new(tick, early)),
+        Task::Fakes(every) => Box::new(FakeIo::new(DeviceId(0), every)),
         Task::Barrier(length) => Box::new(Parallel {
             length,
             computed: false,

@@ -41,7 +41,7 @@ fn ms(of: &[Ns]) -> Vec<u64> {
 #[test]
 fn credit1_is_round_robin_among_hogs() {
     let hogs = [vm(&[&[Hog]]), vm(&[&[Hog]]), vm(&[&[Hog]])];
-    let policy = Box::new(Credit1::new(credit1::Settings::default()));
+    let policy = Box::new(Credit1::new("credit1", credit1::Settings::default()));
     let outcome = one_pcpu(policy, &hogs, 180);
     assert_eq!(
         outcome.order(0),
@@ -55,7 +55,7 @@ fn credit1_is_round_robin_among_hogs() {
 #[test]
 fn credit1_boosts_who_io_wakes() {
     let vms = [vm(&[&[Reads]]), vm(&[&[Hog]])];
-    let policy = Box::new(Credit1::new(credit1::Settings::default()));
+    let policy = Box::new(Credit1::new("credit1", credit1::Settings::default()));
     let outcome = one_pcpu(policy, &vms, 120);
     assert!(
         (99..=100).contains(&outcome.operations(0)),
@@ -72,7 +72,7 @@ fn credit1_boosts_who_io_wakes() {
 fn a_mixed_vcpu_is_served_in_its_share_alone() {
     let hogs = [vm(&[&[Hog]]), vm(&[&[Hog]])];
     let done = |first: Vm| {
-        let policy = Box::new(Credit2::new(Credit2Settings::default()));
+        let policy = Box::new(Credit2::new("credit2", Credit2Settings::default()));
         let vms = [first, hogs[0].clone(), hogs[1].clone()];
         one_pcpu(policy, &vms, 1200).requests(0)
     };
@@ -88,7 +88,7 @@ fn a_mixed_vcpu_is_served_in_its_share_alone() {
 fn credit2_runs_the_richest_and_resets_below_zero() {
     let hogs = [vm(&[&[Hog]]), vm(&[&[Hog]])];
     let outcome = one_pcpu(
-        Box::new(Credit2::new(Credit2Settings::default())),
+        Box::new(Credit2::new("credit2", Credit2Settings::default())),
         &hogs,
         80,
     );
@@ -114,7 +114,7 @@ fn credit2_keeps_weights() {
     vms[1].weight = 2048;
     let mut settings = Credit2Settings::default();
     settings.rules.slice_ends_with_credit = true;
-    let outcome = one_pcpu(Box::new(Credit2::new(settings)), &vms, 3000);
+    let outcome = one_pcpu(Box::new(Credit2::new("credit2", settings)), &vms, 3000);
     let ran = ms(&outcome.ran());
     assert!(ran[0].abs_diff(1000) <= 10, "{ran:?}");
 }

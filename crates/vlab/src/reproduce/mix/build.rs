@@ -8,6 +8,7 @@ use sim::device::Net;
 use sim::device::Path;
 use sim::device::Ssd;
 use sim::engine::Sim;
+use sim::hypervisor::Sharing;
 use sim::ids::TaskId;
 use sim::ids::Vcpu;
 use sim::ids::VmId;
@@ -43,7 +44,12 @@ pub(in crate::reproduce) fn assemble(
     policy: &str,
     seed: u64,
 ) -> anyhow::Result<Sim> {
-    let policy = policy_of(mix, policy)?;
+    let sharing = Sharing {
+        vms_per_pcpu: mix.vms.len() as u32,
+        slice: mix.slice,
+        sweep_permille: 0,
+    };
+    let policy = policy_of(policy, &sharing, &mix.tuning)?;
     let smt = mix.smt.unwrap_or_default();
     let mut machine = Machine::new(mix.pcpus, mix.smt.is_some(), mix.costs, smt);
     let mut guests = Vec::new();
