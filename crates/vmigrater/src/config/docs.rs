@@ -121,7 +121,7 @@ the kernel allows with `CAP_SYS_ADMIN` only.
 |---|---|
 | `/run/vmigrater/socket` | one connection, one report as JSON; mode 0600 in a directory with mode 0700 |
 | `/run/vmigrater/journal` | what must be restored; written before the first change, gone after the last is undone |
-| `/run/vmigrater/lock` | one daemon per machine; holds its pid |
+| `/run/vmigrater/lock` | one daemon per machine, whatever the file (of each network namespace: an abstract socket address, `vmigrater-daemon`); holds its pid |
 
 ## Log levels
 
