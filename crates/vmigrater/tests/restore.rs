@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `vmigrater restore` when there is something to restore: daemon and supervisor were
-//! both killed while they held a task, under the freezer.
+//! What a killed daemon held, under the freezer: its supervisor gives it back, or
+//! `vmigrater restore` if that was killed as well.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -16,14 +16,11 @@ use common::until;
 use rustix::process::Signal;
 use units::Ns;
 
-/// Never lets a task go to compare; SCHED_FIFO, so that more than a mask has to be
+/// Never lets a task go to compare; a lever, so that more than a mask has to be
 /// given back.
-const CONFIG: &str = r#"
-[trial]
-enabled = false
-[wakeup]
-mode = "fifo"
-"#;
+fn config(lever: &str) -> String {
+    format!("trial.enabled = false\nwakeup.mode = \"{lever}\"\n")
+}
 
 /// Not a test: one request after another.
 #[test]
@@ -39,7 +36,7 @@ fn root_restore_gives_back_what_a_killed_daemon_and_its_supervisor_held() {
     let before = state(tid);
     let freezer = freeze(Ns::from_ms(11), 2);
     let home = Home::new();
-    let mut daemon = Daemon::start_under(&freezer, &home, CONFIG);
+    let mut daemon = Daemon::start_under(&freezer, &home, &config("fifo"));
     until("the task is held, with a lever", || {
         let now = state(tid);
         now.mask != before.mask && now.attr != before.attr
@@ -74,4 +71,38 @@ fn root_restore_gives_back_what_a_killed_daemon_and_its_supervisor_held() {
     assert_eq!(again.status.code(), Some(0));
     let said = String::from_utf8(again.stdout).unwrap();
     assert!(said.starts_with("nothing to restore"), "{said}");
+}
+
+#[test]
+fn root_a_killed_daemons_supervisor_gives_back_masks_policies_and_slices() {
+    let program = Program::start("io_program");
+    let tid = program.threads("pulse-", 1)[0];
+    let before = state(tid);
+    let freezer = freeze(Ns::from_ms(11), 2);
+    for lever in ["fifo", "eevdf-slice"] {
+        let home = Home::new();
+        let mut daemon = Daemon::start_under(&freezer, &home, &config(lever));
+        let held = || {
+            let now = state(tid);
+            now.mask != before.mask && now.attr != before.attr
+        };
+        // Stopped when it is killed, so that what was seen is what it leaves.
+        until(&format!("the task is held, with {lever}"), || {
+            if !held() {
+                return false;
+            }
+            daemon.hold(daemon.daemon_pid());
+            let sure = held();
+            if !sure {
+                daemon.kill(daemon.daemon_pid(), Signal::CONT);
+            }
+            sure
+        });
+        daemon.kill(daemon.daemon_pid(), Signal::KILL);
+        daemon.wait();
+        until(&format!("{lever}: everything is as before"), || {
+            state(tid) == before
+        });
+        assert!(!home.path("journal").exists(), "{lever}: the journal stays");
+    }
 }
