@@ -7,6 +7,8 @@
     reason = "helpers of tests, which clippy does not take for tests"
 )]
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::BufRead;
@@ -22,6 +24,7 @@ use std::sync::PoisonError;
 use std::time::Duration;
 use std::time::Instant;
 
+use common::wait_for;
 use experiment::result::Phase;
 use experiment::result::RunResult;
 use serde_json::Value;
@@ -57,18 +60,6 @@ fn scenario(dir: &Path, load: &str, window: &str) -> std::path::PathBuf {
 }
 
 const PULSE: &str = r#"{ name = "pulse", kind = "pulse" }"#;
-
-/// Waits until `done` says so; fails with `what` after ten seconds.
-fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
-    let give_up = Instant::now() + Duration::from_secs(10);
-    while !done() {
-        assert!(
-            Instant::now() < give_up,
-            "{what} did not happen within 10 s"
-        );
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
 
 /// Ids of the processes whose parent is `pid`.
 fn children(pid: u32) -> Vec<u32> {

@@ -7,15 +7,16 @@
     reason = "helpers of tests, which clippy does not take for tests"
 )]
 
+mod common;
+
 use std::fs;
 use std::path::Path;
 use std::path::PathBuf;
 use std::process::Command;
 use std::process::Output;
 use std::process::Stdio;
-use std::time::Duration;
-use std::time::Instant;
 
+use common::wait_for;
 use serde_json::Value;
 
 /// Two VMs on one pCPU, simulated in a moment.
@@ -93,18 +94,6 @@ fn refused(output: &Output) -> String {
     let error = said(output);
     assert_eq!(output.status.code(), Some(2), "{error}");
     error
-}
-
-/// Waits until `done` says so; fails with `what` after ten seconds.
-fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
-    let give_up = Instant::now() + Duration::from_secs(10);
-    while !done() {
-        assert!(
-            Instant::now() < give_up,
-            "{what} did not happen within 10 s"
-        );
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
 
 fn steps(dir: &Path) -> Vec<PathBuf> {
