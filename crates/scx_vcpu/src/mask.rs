@@ -71,6 +71,10 @@ impl Masks {
             return Ok(());
         };
         let now = seat::mask(tid);
+        if now.is_empty() {
+            // No thread has none: it has gone since.
+            return Ok(());
+        }
         let effective = seat::effective(Path::new("/"), tid);
         let known = self.threads.get(&tid);
         // Its owner may have said something else since.
@@ -258,6 +262,23 @@ mod tests {
         Masks::new(&journal)
             .set(u32::MAX / 2, Some(&set_of(&one)))
             .unwrap();
+    }
+
+    /// Many, so that some of them go between two looks at the same thread.
+    #[test]
+    fn a_thread_that_goes_meanwhile_is_no_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut masks = Masks::new(&dir.path().join("masks"));
+        let here = set_of(&seat::allowed(std::process::id()));
+        for _ in 0..200 {
+            let mut child = std::process::Command::new("true").spawn().unwrap();
+            let tid = child.id();
+            let reaped = std::thread::spawn(move || child.wait());
+            while started(tid).is_some() {
+                masks.set(tid, Some(&here)).unwrap();
+            }
+            assert!(reaped.join().unwrap().unwrap().success());
+        }
     }
 
     /// CPUs 0 to 3 are the owner's, 1 and 2 ours.
