@@ -22,7 +22,8 @@
 //! was, so a small share cannot be the reason to take it away; instead the lever
 //! is dropped for one window now and then (seldom, and ever more seldom), and
 //! comes back if the share does. A lever that does not work is taken away: no
-//! measurable gain, no change to the task.
+//! measurable gain, no change to the task. Who waits for most of his time is not
+//! kept waiting for a measurement ([`Settings::urgent`]).
 
 use units::Ns;
 use units::Permille;
@@ -87,7 +88,18 @@ pub struct Settings {
     /// mean over `trial` windows before and with it. 250: with a fast disk part of
     /// the share is the switch to the task itself, some 10 us of each cycle, and
     /// no lever shortens that; a quarter of a tenth is as little as can be told.
+    ///
+    /// No lever works with which the task wakes less often by as much: SCHED_FIFO
+    /// keeps a writer out of the queue and the kernel's threads that it waits for
+    /// off the CPU (docs/decisions/0011).
     pub relief: Permille,
+    /// A task that queues for this much of its cycle has waited long enough to be
+    /// measured: the first lever comes after `windows` windows, not after `trial`, and the
+    /// next one as soon as `windows` windows with the first are no better. 500: it waits
+    /// for longer than all else takes together. Beside two compute threads on each vCPU,
+    /// 4 VMs, a reader had 0.04 of the bound; 16 windows for each step, of one slice
+    /// each, were most of a second (docs/findings.md, Co-runners).
+    pub urgent: Permille,
     /// Windows over which a lever is judged. 16: most of the waiting is in few
     /// windows, those after a gap.
     pub trial: u32,
@@ -110,6 +122,7 @@ impl Default for Settings {
             fifo_max_cpu: Permille::new(300),
             on: Permille::new(100),
             relief: Permille::new(250),
+            urgent: Permille::new(500),
             trial: 16,
             min_wakes: 8,
             windows: 3,

@@ -2,7 +2,6 @@
 //! One task's lever, window by window.
 
 use units::Ns;
-use units::Permille;
 
 use super::Lever;
 use super::MAX_SLICE;
@@ -39,8 +38,8 @@ pub struct Decider {
     /// Windows with too few wake-ups, until together they have enough: whoever waits
     /// longest for a CPU wakes least often.
     pending: WakeStats,
-    /// The queued share before the first lever.
-    before: Permille,
+    /// What was measured before the first lever.
+    before: Tally,
     /// Windows since the present step was taken.
     held: u32,
     /// Windows to wait before a lever may go on again after one was given up.
@@ -64,7 +63,7 @@ impl Decider {
             waiting: 0,
             tally: Tally::default(),
             pending: WakeStats::default(),
-            before: Permille::ZERO,
+            before: Tally::default(),
             held: 0,
             wait: 0,
             doublings: 0,
@@ -166,15 +165,22 @@ impl Decider {
                 }
                 // Without a measure of before, nothing could be said of after.
                 if self.waiting >= self.settings.windows
-                    && self.tally.windows() >= self.settings.trial
+                    && (self.tally.windows() >= self.settings.trial || self.is_urgent())
                     && let Some(step) = self.next_step(Step::Off)
                 {
-                    self.before = self.tally.share();
+                    self.before = self.tally;
                     self.go(step);
                 }
             }
             Step::Slice | Step::Fifo => {
                 self.tally.add(stats, io_latency);
+                // One that only waits less than before is not kept while there is another.
+                if self.is_urgent()
+                    && let Some(step) = self.next_step(self.step)
+                {
+                    self.go(step);
+                    return;
+                }
                 if self.tally.windows() >= self.settings.trial.max(1) {
                     if !self.works() {
                         match self.next_step(self.step) {
@@ -195,12 +201,24 @@ impl Decider {
         }
     }
 
-    /// Is the share low with the lever, or at least a good deal lower than it was?
+    /// Does it wait for most of its time, as far as `windows` windows can tell?
+    fn is_urgent(&self) -> bool {
+        self.tally.windows() >= self.settings.windows.max(1)
+            && self.tally.share() >= self.settings.urgent
+    }
+
+    /// Is the share low with the lever, or at least a good deal lower than it was, and
+    /// does the task wake about as often as before or more often?
     fn works(&self) -> bool {
-        let relief = u64::from(self.settings.relief.get().min(1000));
-        let enough = u64::from(self.before.get()) * (1000 - relief) / 1000;
+        let left = 1000 - u64::from(self.settings.relief.get().min(1000));
+        let enough = u64::from(self.before.share().get()) * left / 1000;
         let share = self.tally.share();
-        share < self.settings.on || u64::from(share.get()) <= enough
+        let waits_less = share < self.settings.on || u64::from(share.get()) <= enough;
+        let does_less = match (self.before.interval(), self.tally.interval()) {
+            (Some(before), Some(now)) => now.scaled(left, 1000) > before,
+            _ => false,
+        };
+        waits_less && !does_less
     }
 
     /// The next lever to try after `step`; `None` if there is none.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The queued share over several windows.
+//! The queued share, and how often the task woke, over several windows.
 
 use units::Ns;
 use units::Permille;
@@ -12,6 +12,9 @@ use super::WakeStats;
 pub(super) struct Tally {
     queued: Ns,
     cycle: Ns,
+    wakes: u64,
+    /// Wall time.
+    time: Ns,
     windows: u32,
 }
 
@@ -19,6 +22,8 @@ impl Tally {
     pub(super) fn add(&mut self, stats: &WakeStats, io_latency: Ns) {
         self.queued += stats.queued_ns;
         self.cycle += stats.cycle(io_latency);
+        self.wakes += stats.wakes;
+        self.time += stats.window;
         self.windows = self.windows.saturating_add(1);
     }
 
@@ -27,6 +32,8 @@ impl Tally {
         if self.windows >= length.max(1).saturating_mul(2) {
             self.queued = self.queued.scaled(1, 2);
             self.cycle = self.cycle.scaled(1, 2);
+            self.wakes /= 2;
+            self.time = self.time.scaled(1, 2);
             self.windows /= 2;
         }
         self.add(stats, io_latency);
@@ -34,6 +41,11 @@ impl Tally {
 
     pub(super) fn share(&self) -> Permille {
         Permille::of(self.queued, self.cycle)
+    }
+
+    /// Mean wall time from one wake-up to the next; `None` without any.
+    pub(super) fn interval(&self) -> Option<Ns> {
+        (self.wakes > 0).then(|| self.time.scaled(1, self.wakes))
     }
 
     pub(super) const fn windows(&self) -> u32 {

@@ -130,6 +130,58 @@ fn a_lever_that_takes_most_of_the_wait_away_is_kept() {
     assert!(fifos > 150, "{levers:?}");
 }
 
+/// 16 windows each for a measure of before, the slice and FIFO would be most of a second
+/// of one window per slice and more.
+#[test]
+fn who_waits_for_most_of_his_time_is_not_kept_waiting_for_a_measurement() {
+    let settings = Settings {
+        trial: 16,
+        ..short()
+    };
+    // 2000 of 3200 us are the queue: three windows for each step, and with FIFO none.
+    let mut task = Decider::new(&settings, BOTH);
+    let levers = run(&mut task, window(200), 6);
+    assert_eq!(levers[1..], [Lever::Off, SHORT, SHORT, SHORT, Lever::Fifo]);
+    assert_eq!(run(&mut task, window(0), 9), [Lever::Fifo; 9]);
+
+    // The slice takes 625 of 1000 to 556 (1500 of 2700 us): better, but not good while
+    // there is FIFO. It is kept where there is none.
+    let slices = Support {
+        eevdf_slice: true,
+        fifo: false,
+    };
+    for (support, then) in [(BOTH, Lever::Fifo), (slices, SHORT)] {
+        let mut task = Decider::new(&settings, support);
+        run(&mut task, window(200), 3);
+        assert_eq!(run(&mut task, window(150), 3), [SHORT, SHORT, then]);
+    }
+
+    // A little below the limit it takes all 16.
+    let mut task = Decider::new(&settings, BOTH);
+    let levers = run(&mut task, window(110), 16);
+    assert_eq!(levers[..15], [Lever::Off; 15]);
+    assert_eq!(levers[15], SHORT);
+}
+
+/// A writer whose partner is a kernel thread queues less under a lever and waits longer
+/// for the thread that it now keeps off the CPU.
+#[test]
+fn a_lever_with_which_a_task_wakes_less_often_does_not_work() {
+    let with = |wakes, window| WakeStats {
+        wakes,
+        queued_ns: Ns::from_us(wakes * 5),
+        on_cpu_ns: Ns::from_us(wakes * 20),
+        window,
+    };
+    for (wakes, window_ms, kept) in [(10, 5, true), (8, 5, true), (10, 7, false), (14, 10, false)] {
+        let mut task = Decider::new(&short(), BOTH);
+        run(&mut task, window(200), 3);
+        let levers = run(&mut task, with(wakes, Ns::from_ms(window_ms)), 3);
+        let last = if kept { SHORT } else { Lever::Fifo };
+        assert_eq!(levers[2], last, "{wakes} wake-ups in {window_ms} ms");
+    }
+}
+
 #[test]
 fn what_does_not_help_is_taken_away_and_tried_again_later() {
     let mut task = Decider::new(&short(), BOTH);

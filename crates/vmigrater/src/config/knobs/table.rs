@@ -325,7 +325,14 @@ pub(crate) static KNOBS: &[Knob] = &[
         1,
         1000,
         wakeup.relief,
-        "a lever also works if it takes this much of the queued share away"
+        "a lever also works if it takes this much of the queued share away and the task does not wake less often by as much"
+    ),
+    percent!(
+        "wakeup.urgent",
+        1,
+        1000,
+        wakeup.urgent,
+        "who is queued for this share of its time has the first lever, and the next, after `windows` windows instead of `trial`"
     ),
     count!(
         "wakeup.trial",
