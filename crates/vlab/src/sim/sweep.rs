@@ -324,7 +324,7 @@ pub fn merge(args: &MergeArgs) -> anyhow::Result<String> {
             backend: "sim".to_owned(),
             environment: super::environment(),
             phases,
-            warnings: super::warnings(&scenario),
+            warnings: super::warnings(&scenario)?,
             lab: None,
             scenario,
         };
