@@ -109,9 +109,11 @@ load = [
     { name = "bursts", kind = "reader", threads = 8, process = "1 ms", burst = "100 ms", pause = "100 ms", arrivals = [{ at = "2 s", threads = 4 }] },
     { name = "locks", kind = "locks", hold = "300 us" },
     { name = "meets", kind = "parallel", work = "300 us" },
+    { name = "sums", kind = "compute" },
 ]
 vm = [
     { name = "web", count = 3, vcpus = 4, loads = ["bursts"] },
+    { name = "busy", vcpus = 3, loads = ["sums"] },
     { name = "locks", vcpus = 4, loads = ["locks"] },
     { name = "meets", vcpus = 3, loads = ["meets"] },
 ]
@@ -172,15 +174,20 @@ fn values(kind: &PolicyKind) -> Vec<String> {
     }
 }
 
-/// What else has to be set for a key to matter: credit is hardly ever exactly 0 where
-/// each nanosecond is charged; conflicts are rare where few latencies are low; and VMs
-/// whose demand turns, as that of lenders has to, make JUPITER get out of the way.
-fn beside(key: &str) -> &'static str {
+/// What else has to be set for a key to matter, one of these: credit is hardly ever
+/// exactly 0 where each nanosecond is charged; conflicts on all pCPUs are rare where few
+/// latencies are low; and VMs whose demand turns, as that of lenders has to, make JUPITER
+/// get out of the way.
+fn beside(key: &str) -> &'static [&'static str] {
     match key {
-        "zero_is_under" => "charging = \"sampled\"\n",
-        "rcr_conflict_permille" => "rcr_low_latency = \"1 s\"\ndisable = false\n",
-        "elb_max_degradation_permille" | "elb_above" => "disable = false\n",
-        _ => "",
+        "zero_is_under" => &["charging = \"sampled\"\n"],
+        "rcr_conflict_permille" => &[
+            "rcr_low_latency = \"9 ms\"\ndisable = false\n",
+            "rcr_low_latency = \"30 ms\"\ndisable = false\n",
+            "rcr_low_latency = \"90 ms\"\ndisable = false\n",
+        ],
+        "elb_max_degradation_permille" | "elb_above" => &["disable = false\n"],
+        _ => &[""],
     }
 }
 
@@ -188,14 +195,16 @@ fn beside(key: &str) -> &'static str {
 fn matters(policy: &str, key: &PolicyKey) -> bool {
     let part = key.part.as_ref();
     let part = part.map_or(String::new(), |(part, _)| format!("{part} = true\n"));
-    let part = part + beside(&key.name);
-    RIGS.iter().any(|rig| {
-        let without = phases(rig, policy, &part);
+    let on = |rig: &str, beside: &str| {
+        let beside = format!("{part}{beside}");
+        let without = phases(rig, policy, &beside);
         values(&key.kind).iter().any(|value| {
-            let set = format!("{part}{} = {value}\n", key.name);
+            let set = format!("{beside}{} = {value}\n", key.name);
             phases(rig, policy, &set) != without
         })
-    })
+    };
+    let mut besides = beside(&key.name).iter();
+    besides.any(|beside| RIGS.iter().any(|rig| on(rig, beside)))
 }
 
 #[test]
