@@ -6,6 +6,7 @@ use std::path::Path;
 use experiment::result::TaskState;
 use experiment::scenario::Arm;
 use experiment::scenario::ArmKind;
+use experiment::scenario::Baselines;
 use experiment::scenario::Scenario;
 use units::Ns;
 use vlab::sim::rate;
@@ -38,10 +39,18 @@ fn scenario(name: &str) -> Scenario {
     Scenario::load(&path).expect("a scenario of this project")
 }
 
+/// The day of which ratios are compared: [`ratios_to_solo_are_within_what_was_measured`].
+const BY_RATIO: &str = "2026-11-24";
+
 #[test]
 fn the_simulator_is_within_ten_percent_of_the_freezer_but_for_known_misses() {
     let mut scenario = scenario("check-freezer.toml");
     scenario.measure.rounds = ROUNDS;
+    scenario.measured.retain(|row| row.source != BY_RATIO);
+    let measured = scenario.measured.clone();
+    let is_measured = |arm: &str| measured.iter().any(|row| row.arm == arm);
+    scenario.arms.retain(|arm| is_measured(&arm.name));
+    scenario.loads.retain(|load| load.name == "pulse-qd1");
     let (result, _) = simulate(&scenario).unwrap();
     assert!(
         scenario.measured.len() >= 14,
@@ -74,6 +83,106 @@ fn the_simulator_is_within_ten_percent_of_the_freezer_but_for_known_misses() {
         }
     }
     assert!(misses.is_empty(), "{misses:#?}");
+}
+
+/// How far out of the measured range, widened by [`TOLERANCE`], a ratio is: 0 inside,
+/// 0.1 if it is a tenth above its upper end, -0.1 below its lower one.
+fn out_of_range(ratio: f64, low: f64, high: f64) -> f64 {
+    let (low, high) = (low * (1.0 - TOLERANCE), high * (1.0 + TOLERANCE));
+    (ratio / high - 1.0).max(0.0) + (ratio / low - 1.0).min(0.0)
+}
+
+/// Why ratios are too high with eight requests in flight.
+const DEPTH: &str = "each of 8 completions costs the CPU time of one at depth 1, so that without sharing the reader is short of CPU time beside compute; measured it is not";
+/// Why FIFO gains too little on the disk.
+const FIFO: &str =
+    "measured, SCHED_FIFO does 1.31 times the requests without sharing too (solo-fifo over solo)";
+
+/// Rounds of the comparison of ratios: with five, as measured, one bad round is a fifth.
+const RATIO_ROUNDS: u32 = 10;
+
+/// Simulated rates against that without sharing, and the same measured on 2026-11-24:
+/// none is out of the range of its five rounds, widened by a tenth, but for `misses` with
+/// the most that each may be out and why.
+fn ratios_to_solo(file: &str, misses: &[(&str, &str, u32, f64, &str)]) {
+    let mut scenario = scenario(file);
+    scenario.measure.rounds = RATIO_ROUNDS;
+    scenario.measure.baselines = Baselines::Solo;
+    scenario.measured.retain(|row| row.source == BY_RATIO);
+    let measured = scenario.measured.clone();
+    let is_measured = |arm: &str| measured.iter().any(|row| row.arm == arm);
+    scenario.arms.retain(|arm| is_measured(&arm.name));
+    let (result, _) = simulate(&scenario).unwrap();
+    let mut wrong = Vec::new();
+    let mut compared = 0;
+    for row in measured.iter().filter(|row| row.arm != "solo") {
+        let solo = measured
+            .iter()
+            .find(|solo| (&solo.load, solo.arm.as_str()) == (&row.load, "solo"));
+        let solo = solo
+            .expect("each load is measured without sharing")
+            .ops_per_s;
+        let of = |arm: &str, vms| rate(&result, &row.load, arm, vms).expect("it is simulated");
+        let ratio = of(&row.arm, row.vms_per_pcpu) / of("solo", 1);
+        let (low, high) = (row.low.unwrap() / solo, row.high.unwrap() / solo);
+        let out = out_of_range(ratio, low, high);
+        println!(
+            "| {} | {} | {} | {:.3} [{low:.3}..{high:.3}] | {ratio:.3} | {:+.0} % |",
+            row.load,
+            row.vms_per_pcpu,
+            row.arm,
+            row.ops_per_s / solo,
+            out * 100.0
+        );
+        let known = misses.iter().find(|(load, arm, vms, ..)| {
+            (*load, *arm, *vms) == (row.load.as_str(), row.arm.as_str(), row.vms_per_pcpu)
+        });
+        let most = known.map_or(0.0, |(_, _, _, most, why)| {
+            println!("  known, at most {:.0} %: {why}", most * 100.0);
+            *most
+        });
+        if out.abs() > most {
+            wrong.push((row, ratio, out, known));
+        }
+        compared += 1;
+    }
+    assert_eq!(compared, 24, "two loads, three numbers of VMs, four arms");
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn ratios_to_solo_are_within_what_was_measured() {
+    let misses = [
+        ("pulse-qd8", "vmigrater", 2, 0.40, DEPTH),
+        ("pulse-qd8", "vmigrater", 4, 0.52, DEPTH),
+        ("pulse-qd8", "vmigrater", 8, 0.68, DEPTH),
+        ("pulse-qd8", "published", 2, 0.36, DEPTH),
+        ("pulse-qd8", "published", 4, 0.49, DEPTH),
+        ("pulse-qd8", "published", 8, 0.72, DEPTH),
+        ("pulse-qd8", "fifo", 2, 0.68, DEPTH),
+        ("pulse-qd8", "fifo", 4, 0.66, DEPTH),
+        ("pulse-qd8", "fifo", 8, 0.71, DEPTH),
+    ];
+    ratios_to_solo("check-freezer.toml", &misses);
+}
+
+/// All completions on one vCPU.
+#[test]
+fn ratios_to_solo_are_within_what_was_measured_on_a_disk_with_one_queue() {
+    let misses = [
+        ("randread-qd1", "fifo", 2, 0.12, FIFO),
+        ("randread-qd8", "vanilla", 2, 0.11, DEPTH),
+        ("randread-qd8", "vanilla", 8, 0.11, DEPTH),
+        ("randread-qd8", "vmigrater", 2, 0.38, DEPTH),
+        ("randread-qd8", "vmigrater", 4, 0.31, DEPTH),
+        ("randread-qd8", "published", 2, 0.43, DEPTH),
+        ("randread-qd8", "published", 4, 0.31, DEPTH),
+        ("randread-qd8", "published", 8, 0.55, DEPTH),
+        ("randread-qd8", "fifo", 2, 0.33, DEPTH),
+        ("randread-qd8", "fifo", 4, 0.50, DEPTH),
+        ("randread-qd8", "fifo", 8, 0.40, DEPTH),
+    ];
+    ratios_to_solo("check-freezer-disk.toml", &misses);
 }
 
 /// Two compute threads on each vCPU: a queue of three, in which the lag that a task may

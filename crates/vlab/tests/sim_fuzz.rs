@@ -64,7 +64,14 @@ fn what_parses_can_be_built_or_says_why_not() {
                     Err(error) => {
                         refused.set(refused.get() + 1);
                         let message = error.to_string();
-                        let told = ["arm ", "load ", "sim.", "host policy", "application"];
+                        let told = [
+                            "arm ",
+                            "load ",
+                            "sim.",
+                            "host policy",
+                            "host_config",
+                            "application",
+                        ];
                         let helps = told.iter().any(|word| message.contains(word));
                         prop_assert!(helps, "{}", message);
                     }

@@ -5,6 +5,8 @@
 //! are texts with a unit (`"11 ms"`): a bare number would leave the unit to
 //! guesswork.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 use toml::Spanned;
 use toml::de::DeTable;
@@ -160,6 +162,7 @@ pub(super) struct Arm {
     pub(super) config: Option<Spanned<String>>,
     pub(super) command: Option<Spanned<Vec<String>>>,
     pub(super) policy: Option<Spanned<String>>,
+    pub(super) settings: Option<Spanned<Settings>>,
     pub(super) host_policy: Option<Spanned<String>>,
 }
 
@@ -175,7 +178,11 @@ pub(super) struct Sim {
     pub(super) submit: Option<Spanned<String>>,
     pub(super) process: Option<Spanned<String>>,
     pub(super) disk_latency: Option<Spanned<String>>,
+    pub(super) policy: Option<Settings>,
 }
+
+/// What is set of a host policy: which keys there are is the policy's question.
+pub(super) type Settings = BTreeMap<Spanned<String>, Spanned<toml::Value>>;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -3,6 +3,7 @@
 
 use toml::Spanned;
 
+use super::KnownPolicy;
 use super::Parameters;
 use super::ScenarioError;
 use super::error::Locator;
@@ -17,12 +18,19 @@ use super::validate::value::quoted;
 pub struct Known {
     /// Numbers, for texts with `$`.
     pub parameters: Parameters,
-    /// Host policies, for `sim.host` and arms of kind `host`.
-    pub hosts: Vec<String>,
+    /// Host policies, for `sim.host`, `sim.policy` and arms of kind `host`.
+    pub hosts: Vec<KnownPolicy>,
     /// Platforms, for `sim.platform`.
     pub platforms: Vec<String>,
     /// Applications, for loads of kind `profile`.
     pub profiles: Vec<String>,
+}
+
+impl Known {
+    /// Names of the host policies.
+    pub(super) fn host_names(&self) -> Vec<String> {
+        self.hosts.iter().map(|host| host.name.clone()).collect()
+    }
 }
 
 /// One of `names`, or of no names any identifier.

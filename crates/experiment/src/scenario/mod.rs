@@ -13,6 +13,7 @@ mod known;
 mod load;
 mod parameters;
 mod part;
+mod policy;
 mod sim;
 mod sweep;
 mod validate;
@@ -45,6 +46,11 @@ pub use load::Threads;
 pub use load::Trick;
 pub use parameters::Parameters;
 pub use part::Part;
+pub use policy::KnownPolicy;
+pub use policy::PolicyKey;
+pub use policy::PolicyKind;
+pub use policy::PolicySettings;
+pub use policy::PolicyValue;
 pub use sim::Measured;
 pub use sim::Others;
 pub use sim::SimSpec;
@@ -224,6 +230,9 @@ pub enum ArmKind {
     Host {
         /// The policy.
         policy: String,
+        /// What is set of it; the rest is as published.
+        #[serde(default, skip_serializing_if = "PolicySettings::is_empty")]
+        settings: PolicySettings,
     },
     /// Any command: another scheduler, a script that sets priorities.
     ///

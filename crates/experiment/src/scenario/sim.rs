@@ -5,12 +5,17 @@ use serde::Deserialize;
 use serde::Serialize;
 use units::Ns;
 
+use super::PolicySettings;
+
 /// The `[sim]` table. Without one the simulator stands in for this machine under
 /// the freezer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SimSpec {
     /// The host's scheduling policy, by its name in the simulator.
     pub host: String,
+    /// What is set of this policy; the rest is as published, or the platform's.
+    #[serde(default, skip_serializing_if = "PolicySettings::is_empty")]
+    pub policy: PolicySettings,
     /// What runs in the other VMs that share the pCPUs.
     pub others: Others,
     /// The guests' kernel and the bed's costs, by the name of the platform.
@@ -34,6 +39,7 @@ impl Default for SimSpec {
     fn default() -> Self {
         Self {
             host: "fixed".to_owned(),
+            policy: PolicySettings::new(),
             others: Others::Phantom,
             platform: "bed".to_owned(),
             seed: 1,

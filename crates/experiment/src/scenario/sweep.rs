@@ -153,23 +153,35 @@ fn put<'a>(
             table @ ("topology" | "sharing" | "measure" | "compute" | "sim"),
             field,
         ] => {
-            let empty = || Spanned::new(span.clone(), DeValue::Table(DeTable::new()));
-            let key = Spanned::new(span.clone(), (*table).into());
-            let value = root.entry(key).or_insert_with(empty).get_mut();
-            let DeValue::Table(value) = value else {
+            let Some(value) = inner(root, table, span) else {
                 return wrong(format!("`{table}` has to be a table"));
             };
             (value, *field)
         }
-        [kind @ ("vm" | "load" | "device" | "arm"), name, field] => {
-            let Some(table) = root.get_mut(*kind).and_then(|all| named(all, name)) else {
-                return wrong(format!("there is no [[{kind}]] of the name \"{name}\""));
+        ["sim", "policy", field] => {
+            let Some(table) = inner(root, "sim", span).and_then(|sim| inner(sim, "policy", span))
+            else {
+                return wrong("`sim` and `sim.policy` have to be tables".to_owned());
             };
             (table, *field)
         }
+        [kind @ ("vm" | "load" | "device" | "arm"), name, rest @ ..]
+            if rest.len() == 1 || (*kind == "arm" && matches!(rest, ["settings", _])) =>
+        {
+            let Some(table) = root.get_mut(*kind).and_then(|all| named(all, name)) else {
+                return wrong(format!("there is no [[{kind}]] of the name \"{name}\""));
+            };
+            match rest {
+                [table_of, field] => match inner(table, table_of, span) {
+                    Some(table) => (table, *field),
+                    None => return wrong(format!("`{table_of}` has to be a table")),
+                },
+                _ => (table, rest[0]),
+            }
+        }
         _ => {
             return wrong(
-                "write \"table.field\" (topology, sharing, measure, compute, sim) or \"table.name.field\" (vm, load, device, arm)"
+                "write \"table.field\" (topology, sharing, measure, compute, sim), \"sim.policy.key\", \"table.name.field\" (vm, load, device, arm) or \"arm.name.settings.key\""
                     .to_owned(),
             );
         }
@@ -183,6 +195,21 @@ fn put<'a>(
     table.remove(field);
     table.insert(key, value);
     Ok(())
+}
+
+/// The table of this name in another one, made if it is not there; `None` if something
+/// else is.
+fn inner<'t, 'a>(
+    table: &'t mut DeTable<'a>,
+    name: &'a str,
+    span: &Range<usize>,
+) -> Option<&'t mut DeTable<'a>> {
+    let empty = || Spanned::new(span.clone(), DeValue::Table(DeTable::new()));
+    let key = Spanned::new(span.clone(), name.into());
+    match table.entry(key).or_insert_with(empty).get_mut() {
+        DeValue::Table(table) => Some(table),
+        _ => None,
+    }
 }
 
 /// The table of this name among those of a kind.

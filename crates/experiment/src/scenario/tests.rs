@@ -3,6 +3,7 @@
 mod fuzz;
 mod mutate;
 mod parameters;
+mod policy;
 mod sweep;
 mod vms;
 

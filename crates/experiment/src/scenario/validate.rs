@@ -4,6 +4,7 @@
 mod arm;
 mod device;
 mod load;
+mod policy;
 mod program;
 mod sim;
 pub(super) mod value;
@@ -142,7 +143,7 @@ pub(super) fn validate(
     let mut arms: Vec<Arm> = Vec::new();
     for (index, raw) in raw.arms.into_iter().enumerate() {
         let span = raw.name.span();
-        let arm = arm::arm(raw, index, &known.hosts, at)?;
+        let arm = arm::arm(raw, index, known, at)?;
         if arms.iter().any(|other| other.name == arm.name) {
             return Err(at.value(
                 span,

@@ -25,7 +25,7 @@ use crate::machine::NORMAL_WEIGHT;
 use crate::machine::State;
 
 /// Xen's tick.
-const TICK: Ns = Ns::from_ms(10);
+pub(super) const TICK: Ns = Ns::from_ms(10);
 
 /// Credit1, or iSche on it.
 #[derive(Debug)]

@@ -30,18 +30,14 @@ pub(super) struct Cores {
     last: Vec<(u64, Ns)>,
 }
 
-/// iSche; the choice of cores follows from the seed (S2).
+/// iSche, called `name` in results; the choice of cores follows from the seed (S2).
 #[must_use]
 pub fn ische(
+    name: &'static str,
     settings: &ische::Settings,
     automatic: Option<classify::Settings>,
     seed: u64,
 ) -> Credit1 {
-    let name = if automatic.is_some() {
-        "ische-auto"
-    } else {
-        "ische"
-    };
     let cores = Cores {
         settings: settings.clone(),
         seed,

@@ -44,8 +44,8 @@
 //!
 //! # A policy from the `policy` crate
 //! Keep the decision itself in `policy::host::<name>` and only translate here:
-//! facts in, order out. One file per policy, named like it, and its name in
-//! [`NAMES`] and [`by_name`].
+//! facts in, order out. One file per policy, named like it, its name in [`NAMES`] and
+//! [`named`](named()), and what can be set of it in `settings`.
 
 mod cfs;
 mod cosched;
@@ -62,6 +62,7 @@ mod named;
 mod ordered;
 mod pools;
 mod registry;
+mod settings;
 mod tree;
 mod vslicer;
 mod vsmtio;
@@ -96,6 +97,14 @@ pub use jupiter::JupiterSettings;
 pub use registry::NAMES;
 pub use registry::Sharing;
 pub use registry::by_name;
+pub use registry::named;
+pub use settings::Key;
+pub use settings::Kind;
+pub use settings::Policy;
+pub use settings::SettingError;
+pub use settings::Settings;
+pub use settings::Value;
+pub use settings::Values;
 pub use vslicer::Vslicer;
 pub use vsmtio::Vsmtio;
 pub use vsmtio::VsmtioSettings;

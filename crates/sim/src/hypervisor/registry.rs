@@ -3,11 +3,11 @@
 
 use units::Ns;
 
-use super::Cfs;
 use super::CfsSettings;
-use super::Fixed;
 use super::FixedSettings;
 use super::Hypervisor;
+use super::Policy;
+use super::Settings;
 use super::named::published;
 
 /// What a scenario says about sharing, whatever the policy.
@@ -22,8 +22,9 @@ pub struct Sharing {
     pub sweep_permille: u32,
 }
 
-/// The names that [`by_name`] knows, in the order of the documentation. To add a
-/// policy: its module, one line here, one arm there or in `named`.
+/// The names that [`named`] knows, in the order of the documentation. To add a policy:
+/// its module, one line here, one arm there or in `named.rs`, its kind and its keys in
+/// `settings`.
 pub const NAMES: &[&str] = &[
     "fixed",
     "cfs",
@@ -57,19 +58,28 @@ pub const NAMES: &[&str] = &[
     "jupiter-no-rcr",
 ];
 
-/// A policy with its default settings; `None` if there is none of that name.
+/// A policy with its default settings, to be changed or built; `None` if there is none
+/// of that name.
 #[must_use]
-pub fn by_name(name: &str, sharing: &Sharing) -> Option<Box<dyn Hypervisor>> {
-    Some(match name {
-        "fixed" => Box::new(Fixed::new(FixedSettings {
+pub fn named(name: &str, sharing: &Sharing) -> Option<Policy> {
+    let name = NAMES.iter().find(|known| **known == name)?;
+    let settings = match *name {
+        "fixed" => Settings::Fixed(FixedSettings {
             slots: sharing.vms_per_pcpu,
             slice: sharing.slice,
             sweep_permille: sharing.sweep_permille,
             keeps_idle: false,
-        })),
-        "cfs" => Box::new(Cfs::new(CfsSettings::with_slice(sharing.slice))),
-        _ => return published(name, sharing),
-    })
+        }),
+        "cfs" => Settings::Cfs(CfsSettings::with_slice(sharing.slice)),
+        _ => published(name, sharing)?,
+    };
+    Some(Policy { name, settings })
+}
+
+/// The same, built.
+#[must_use]
+pub fn by_name(name: &str, sharing: &Sharing) -> Option<Box<dyn Hypervisor>> {
+    named(name, sharing).map(Policy::build)
 }
 
 #[cfg(test)]

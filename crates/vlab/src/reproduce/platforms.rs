@@ -12,6 +12,7 @@ use units::Ns;
 use super::parameters::Parameters;
 use super::tuning::Tuning;
 use crate::run::Unusable;
+use crate::sim::host;
 use crate::sim::platform::NAMES;
 use crate::sim::profile;
 
@@ -30,11 +31,10 @@ pub fn known() -> anyhow::Result<Known> {
         let us = profile.migration()?.as_us_f64();
         parameters.insert(format!("{}.migration_us", profile.name), us);
     }
-    let names = |all: &[&str]| all.iter().map(|name| (*name).to_owned()).collect();
     Ok(Known {
         parameters,
-        hosts: names(sim::hypervisor::NAMES),
-        platforms: names(NAMES),
+        hosts: host::known(),
+        platforms: NAMES.iter().map(|name| (*name).to_owned()).collect(),
         profiles: applications.into_iter().map(|known| known.name).collect(),
     })
 }

@@ -1,24 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Host policies with what is open in them set by the parameters.
 
-use policy::host::credit::credit2;
 use policy::host::halt;
-use policy::host::isacs;
 use policy::host::isacs::EndTest;
 use policy::host::ltcr;
-use sim::hypervisor::Cfs;
-use sim::hypervisor::CfsSettings;
-use sim::hypervisor::Credit2;
-use sim::hypervisor::Credit2Settings;
 use sim::hypervisor::Hypervisor;
-use sim::hypervisor::Isacs;
-use sim::hypervisor::IsacsSettings;
 use sim::hypervisor::NAMES;
+use sim::hypervisor::Policy;
+use sim::hypervisor::Settings;
 use sim::hypervisor::Sharing;
-use sim::hypervisor::Vsmtio;
-use sim::hypervisor::VsmtioSettings;
-use sim::hypervisor::Waits;
-use sim::hypervisor::by_name;
+use sim::hypervisor::Values;
+use sim::hypervisor::named;
 use units::Ns;
 
 use crate::run::Unusable;
@@ -64,7 +56,8 @@ impl Default for Tuning {
     }
 }
 
-/// What is said of a policy that has its own slices, whatever `sharing.slice` is;
+/// What is said of a policy that has its own slices, whatever `sharing.slice` is, if
+/// nothing is set of it;
 /// `None`: it has that slice.
 pub(crate) fn own_slices(name: &str) -> Option<&'static str> {
     Some(match name {
@@ -77,95 +70,60 @@ pub(crate) fn own_slices(name: &str) -> Option<&'static str> {
 }
 
 /// The policy of this name, the only way to one for a scenario and for an experiment;
-/// what is open in it comes from the parameters. An error if there is none.
+/// what is open in it comes from the parameters, and `values` count before those. An
+/// error if there is none, or if it has no such thing to set.
 pub(crate) fn policy_of(
     name: &str,
     sharing: &Sharing,
     tuning: &Tuning,
+    values: &Values,
 ) -> anyhow::Result<Box<dyn Hypervisor>> {
+    let mut policy = tuned(name, sharing, tuning)?;
+    policy
+        .set(values)
+        .map_err(|error| Unusable(error.to_string()))?;
+    Ok(policy.build())
+}
+
+/// The policy of this name with what the parameters say of it, not built yet.
+pub(crate) fn tuned(name: &str, sharing: &Sharing, tuning: &Tuning) -> anyhow::Result<Policy> {
+    let mut policy = named(name, sharing).ok_or_else(|| {
+        Unusable(format!(
+            "the host policy \"{name}\" does not exist; the simulator has {}",
+            NAMES.join(", ")
+        ))
+    })?;
     let slice = sharing.slice;
-    Ok(match name {
-        "cfs" => {
-            let mut settings = CfsSettings::with_slice(slice);
-            settings.min_granularity = tuning.min_slice.unwrap_or(settings.min_granularity);
-            settings.wakeup_granularity = tuning.delay.unwrap_or(settings.wakeup_granularity);
-            Box::new(Cfs::new(settings))
+    match &mut policy.settings {
+        Settings::Cfs(own) => {
+            own.min_granularity = tuning.min_slice.unwrap_or(own.min_granularity);
+            own.wakeup_granularity = tuning.delay.unwrap_or(own.wakeup_granularity);
         }
-        "credit2" | "credit2-hardened" => {
-            let (name, rules) = match name {
-                "credit2" => ("credit2", credit2::Settings::default()),
-                _ => ("credit2-hardened", credit2::Settings::hardened()),
-            };
-            let mut settings = Credit2Settings {
-                rules,
-                pcpus_per_queue: tuning.per_queue,
-                ..Credit2Settings::default()
-            };
-            settings.rules.slice = slice;
-            Box::new(Credit2::new(name, settings))
+        Settings::Credit2(own) => {
+            own.rules.slice = slice;
+            own.pcpus_per_queue = tuning.per_queue;
         }
-        "isacs" | "isacs-hardened" => {
-            let (name, rules) = match name {
-                "isacs" => ("isacs", isacs::Settings::default()),
-                _ => ("isacs-hardened", isacs::Settings::hardened()),
-            };
-            let mut settings = IsacsSettings {
-                rules,
-                moves_any: tuning.isacs_moves_any,
-                pcpus_per_queue: tuning.per_queue,
-                ..IsacsSettings::default()
-            };
-            settings.rules.slice = slice;
+        Settings::Isacs(own) => {
+            own.rules.slice = slice;
+            own.moves_any = tuning.isacs_moves_any;
+            own.pcpus_per_queue = tuning.per_queue;
             // I17, I19: see parameters.toml.
             if tuning.isacs_all_spent {
-                settings.rules.end_test = EndTest::AllSpent;
-            }
-            Box::new(Isacs::new(name, settings))
-        }
-        "haltpoll-enhanced" => {
-            let settings = halt::Settings {
-                method: halt::Method::EnhancedHaltPoll,
-                enhanced_max: tuning.poll_max,
-                ..halt::Settings::default()
-            };
-            let cfs = Cfs::new(CfsSettings::with_slice(slice));
-            Box::new(Waits::new(Box::new(cfs), settings))
-        }
-        "vsmtio" | "vsmtio-ltcr" | "vsmtio-unbalanced" => {
-            let all = VsmtioSettings {
-                slice,
-                ltcr: Some(ltcr::Settings {
-                    initial: tuning.retain,
-                    ..ltcr::Settings::default()
-                }),
-                yields: tuning.yields,
-                adjust_every: tuning.adjust_every,
-                ..VsmtioSettings::default()
-            };
-            match name {
-                "vsmtio" => Box::new(Vsmtio::new("vsmtio", all)),
-                "vsmtio-ltcr" => Box::new(Vsmtio::new(
-                    "vsmtio-ltcr",
-                    VsmtioSettings {
-                        rass: None,
-                        adjuster: None,
-                        ..all
-                    },
-                )),
-                _ => Box::new(Vsmtio::new(
-                    "vsmtio-unbalanced",
-                    VsmtioSettings {
-                        adjuster: None,
-                        ..all
-                    },
-                )),
+                own.rules.end_test = EndTest::AllSpent;
             }
         }
-        _ => by_name(name, sharing).ok_or_else(|| {
-            Unusable(format!(
-                "the host policy \"{name}\" does not exist; the simulator has {}",
-                NAMES.join(", ")
-            ))
-        })?,
-    })
+        // The others' windows are KVM's.
+        Settings::Waits { waits, .. } if waits.method == halt::Method::EnhancedHaltPoll => {
+            waits.enhanced_max = tuning.poll_max;
+        }
+        Settings::Vsmtio(own) => {
+            if let Some(ltcr) = &mut own.ltcr {
+                ltcr.initial = tuning.retain;
+            }
+            own.yields = tuning.yields;
+            own.adjust_every = tuning.adjust_every;
+        }
+        _ => {}
+    }
+    Ok(policy)
 }

@@ -17,6 +17,7 @@ use sim::device::Path;
 use sim::device::SsdSettings;
 use sim::engine::Sim;
 use sim::guest::MigraterSettings;
+use sim::hypervisor::Sharing;
 use sim::machine::NORMAL_WEIGHT;
 use units::Ns;
 use units::VcpuId;
@@ -33,6 +34,7 @@ use super::mix::assemble;
 use super::parameters::Parameters;
 use super::platforms;
 use super::vm_tasks::Maker;
+use crate::sim::host::Chosen;
 use crate::sim::platform::Platform;
 
 /// A unit of compute tasks.
@@ -75,7 +77,7 @@ pub(crate) struct Request<'a> {
     /// Only the VM under test, and the driver domain.
     pub(crate) alone: bool,
     pub(crate) arm: InGuest,
-    pub(crate) host: &'a str,
+    pub(crate) host: &'a Chosen,
     /// When the window opens: threads that come later count from there.
     pub(crate) opens: Ns,
     pub(crate) groups: Groups,
@@ -154,7 +156,8 @@ pub(crate) fn build(request: &Request<'_>) -> anyhow::Result<Sim> {
         slice: scenario.sharing.slice,
         tuning: platforms::tuning(&Parameters::load(&[])?, &spec.platform)?,
     };
-    assemble(&mix, &attached, request.host, request.seed)
+    let host = |sharing: &Sharing| request.host.policy(sharing, &mix.tuning);
+    assemble(&mix, &attached, &host, request.seed)
 }
 
 fn dev(device: &Device) -> Dev {

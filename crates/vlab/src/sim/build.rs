@@ -42,10 +42,11 @@ use units::CpuSet;
 use units::Ns;
 use units::VcpuId;
 
+use super::host;
+use super::host::Chosen;
 use super::platform;
 use super::platform::Platform;
 use crate::reproduce::platforms;
-use crate::reproduce::tuning::policy_of;
 use crate::reproduce::vms;
 use crate::reproduce::vms::InGuest;
 use crate::run::Unusable;
@@ -76,22 +77,13 @@ pub(super) fn simulation(scenario: &Scenario, step: &Step<'_>, seed: u64) -> any
         slice: scenario.sharing.slice,
         sweep_permille: scenario.sharing.sweep_permille,
     };
-    if let Some((arm, policy)) = step.arm.and_then(|arm| Some((arm, arm.host_policy?))) {
-        return Err(Unusable(format!(
-            "arm {}: host_policy = \"{policy}\" is for real VMs (`vlab run --backend kvm`); for the simulator write kind = \"host\" and policy",
-            arm.name
-        ))
-        .into());
-    }
-    let host = match step.arm.map(|arm| &arm.kind) {
-        Some(ArmKind::Host { policy }) => policy,
-        _ => &spec.host,
-    };
+    let chosen = host::chosen(scenario, step)?;
     if !scenario.vms.is_empty() {
-        return own_vms(scenario, step, host, seed);
+        return own_vms(scenario, step, &chosen, seed);
     }
+    let host = chosen.name.as_str();
     let tuning = platforms::tuning_of(&spec.platform)?;
-    let mut policy = policy_of(host, &sharing, &tuning)?;
+    let mut policy = chosen.policy(&sharing, &tuning)?;
     let simulated = if spec.others == Others::Phantom {
         // Phantoms have no vCPUs that another policy could choose between.
         if host != "fixed" && vms > 1 {
@@ -113,10 +105,15 @@ pub(super) fn simulation(scenario: &Scenario, step: &Step<'_>, seed: u64) -> any
         platform.costs,
         platform.smt,
     );
-    let pins: Vec<Vec<CpuId>> = (0..cpus).map(|n| vec![CpuId(n)]).collect();
+    let pin = |n| match chosen.chooses_cores() {
+        true => Vec::new(),
+        false => vec![CpuId(n)],
+    };
+    let pins: Vec<Vec<CpuId>> = (0..cpus).map(pin).collect();
     for n in 0..simulated {
-        machine.add_vm(&format!("vm{n}"), NORMAL_WEIGHT, &pins);
+        machine.add_vm(&format!("vm{n}"), chosen.weight(n as usize), &pins);
     }
+    chosen.tell(&mut machine.vms);
     let path = match spec.completion_vcpu {
         Some(vcpu)
             if matches!(
@@ -174,7 +171,12 @@ fn freezer(sharing: &Sharing) -> Box<dyn Hypervisor> {
 }
 
 /// The same, where the scenario says which VMs there are.
-fn own_vms(scenario: &Scenario, step: &Step<'_>, host: &str, seed: u64) -> anyhow::Result<Sim> {
+fn own_vms(
+    scenario: &Scenario,
+    step: &Step<'_>,
+    chosen: &Chosen,
+    seed: u64,
+) -> anyhow::Result<Sim> {
     let name = scenario.sim.clone().unwrap_or_default().platform;
     let platform = |cpus| platform::by_name(&name, cpus);
     let costs = platform(scenario.vcpus())?.daemon;
@@ -191,7 +193,7 @@ fn own_vms(scenario: &Scenario, step: &Step<'_>, host: &str, seed: u64) -> anyho
         compute: step.compute,
         alone: step.arm.is_none(),
         arm,
-        host,
+        host: chosen,
         opens: opens(scenario, step),
         groups: vms::Groups {
             io: IO,

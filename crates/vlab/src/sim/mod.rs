@@ -3,12 +3,13 @@
 //!
 //! `build` makes a simulation of a step of the scenario, `phase` runs it and fills a
 //! phase of the result, `recorded` puts what it counted into the words of one, `work`
-//! says what each VM got done. `platform` holds the constants, `profile` the
+//! says what each VM got done. `host` says which host policy a step has. `platform` holds the constants, `profile` the
 //! applications. `sweep` simulates in pieces, `points` shows what a sweep in the
 //! scenario gave, `beside` puts measured figures beside simulated ones.
 
 mod beside;
 mod build;
+pub(crate) mod host;
 mod phase;
 pub(crate) mod platform;
 mod points;
@@ -24,13 +25,11 @@ use clap::Args;
 use experiment::result::Environment;
 use experiment::result::FORMAT;
 use experiment::result::RunResult;
-use experiment::scenario::ArmKind;
 use experiment::scenario::Scenario;
 use experiment::stats::quantile;
 use rayon::prelude::*;
 use units::Ns;
 
-use crate::reproduce::tuning::own_slices;
 use crate::run::schedule;
 
 const AFTER_HELP: &str = "\
@@ -160,30 +159,29 @@ pub fn simulate_with(scenario: &Scenario, timeline: Ns) -> anyhow::Result<(RunRe
         scenario: scenario.clone(),
         environment: environment(),
         phases: outcomes.into_iter().map(|outcome| outcome.phase).collect(),
-        warnings: warnings(scenario),
+        warnings: warnings(scenario)?,
         lab: None,
     };
     Ok((result, events))
 }
 
 /// What a reader of the figures has to know.
-fn warnings(scenario: &Scenario) -> Vec<String> {
-    let spec = scenario.sim.clone().unwrap_or_default();
-    let mut hosts = vec![spec.host.as_str()];
-    for arm in &scenario.arms {
-        match &arm.kind {
-            ArmKind::Host { policy } if !hosts.contains(&policy.as_str()) => hosts.push(policy),
-            _ => {}
+fn warnings(scenario: &Scenario) -> anyhow::Result<Vec<String>> {
+    let slice = scenario.sharing.slice;
+    let mut told: Vec<String> = Vec::new();
+    for step in schedule::steps(scenario) {
+        let chosen = host::chosen(scenario, &step)?;
+        let Some(slices) = chosen.own_slices() else {
+            continue;
+        };
+        let name = chosen.name;
+        let text =
+            format!("{name} has slices of its own ({slices}): sharing.slice = {slice} is not read");
+        if !told.contains(&text) {
+            told.push(text);
         }
     }
-    let slice = scenario.sharing.slice;
-    let told = hosts.into_iter().filter_map(|host| {
-        let slices = own_slices(host)?;
-        Some(format!(
-            "{host} has slices of its own ({slices}): sharing.slice = {slice} is not read"
-        ))
-    });
-    told.collect()
+    Ok(told)
 }
 
 /// Builds every step of a scenario and simulates none; says how many there are.

@@ -38,8 +38,8 @@ use crate::run::schedule;
 use crate::run::schedule::Step;
 
 /// Of the files in a sweep's directory.
-/// 2: several points. 3: the version of vlab.
-const SWEEP_FORMAT: u32 = 3;
+/// 2: several points. 3: the version of vlab. 4: the length of the timelines.
+const SWEEP_FORMAT: u32 = 4;
 const HEADER: &str = "sweep.json";
 /// Another version may simulate the same file otherwise.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -59,6 +59,11 @@ pub struct SweepArgs {
     /// Simulate each arm so often, instead of what the scenario says.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: Option<u32>,
+    /// So much of each arm's first round is kept in detail, for the timeline of
+    /// `vlab report --html` and for `vlab trace`; 0s for none. Shards have to be told the
+    /// same.
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = crate::run::timeline)]
+    pub timeline: Ns,
 }
 
 /// Puts the steps of a sweep together to one result.
@@ -120,6 +125,8 @@ struct Header {
     result_format: u32,
     /// The version that simulates the steps.
     vlab: String,
+    /// How much of each arm's first round is kept in detail.
+    timeline: Ns,
     /// One for each point of the scenario's `[sweep]`.
     points: Vec<Scenario>,
 }
@@ -192,12 +199,13 @@ fn header(dir: &Path) -> anyhow::Result<Header> {
 
 /// The directory's header, made if there is none; an error if the directory is
 /// another sweep's.
-fn claim(dir: &Path, points: &[Scenario]) -> anyhow::Result<()> {
+fn claim(dir: &Path, points: &[Scenario], timeline: Ns) -> anyhow::Result<()> {
     fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
     let expected = Header {
         sweep_format: SWEEP_FORMAT,
         result_format: FORMAT,
         vlab: VERSION.to_owned(),
+        timeline,
         points: points.to_vec(),
     };
     let path = dir.join(HEADER);
@@ -227,7 +235,7 @@ pub fn sweep(args: &SweepArgs) -> anyhow::Result<String> {
     scenarios
         .par_iter()
         .try_for_each(|scenario| super::check(scenario).map(|_| ()))?;
-    claim(&args.out, &scenarios)?;
+    claim(&args.out, &scenarios, args.timeline)?;
     let interrupt = Interrupt::catch()?;
     let steps = steps_of(&scenarios);
     let mine: Vec<usize> = (0..steps.len()).filter(|n| args.shard.has(*n)).collect();
@@ -248,7 +256,7 @@ pub fn sweep(args: &SweepArgs) -> anyhow::Result<String> {
             return Err(Interrupted.into());
         }
         let (point, step) = &steps[n];
-        let outcome = phase::simulate(&scenarios[*point], step, Ns::ZERO)?;
+        let outcome = phase::simulate(&scenarios[*point], step, args.timeline)?;
         events.fetch_add(outcome.events, Ordering::Relaxed);
         let part = Part {
             step: n,
@@ -324,7 +332,7 @@ pub fn merge(args: &MergeArgs) -> anyhow::Result<String> {
             backend: "sim".to_owned(),
             environment: super::environment(),
             phases,
-            warnings: super::warnings(&scenario),
+            warnings: super::warnings(&scenario)?,
             lab: None,
             scenario,
         };
@@ -364,6 +372,7 @@ mod tests {
             out: dir.join(out),
             shard: shard.parse().unwrap(),
             rounds: None,
+            timeline: Ns::from_ms(20),
         }
     }
 
@@ -399,8 +408,16 @@ mod tests {
         merge(&merge_args).unwrap();
         let merged = RunResult::load(&merge_args.json).unwrap();
         let scenario = Scenario::parse(&text, "s.toml").unwrap();
-        let (whole, _) = super::super::simulate(&scenario).unwrap();
+        let (whole, _) = super::super::simulate_with(&scenario, first.timeline).unwrap();
+        assert!(whole.phases.iter().any(|phase| phase.timeline.is_some()));
         assert_eq!(merged.phases, whole.phases);
+        // Nor one with other timelines.
+        let longer = SweepArgs {
+            timeline: Ns::from_ms(30),
+            ..first.clone()
+        };
+        let error = sweep(&longer).unwrap_err().to_string();
+        assert!(error.contains("another sweep"), "{error}");
         // Another scenario is not mixed in.
         fs::write(
             dir.path().join("s.toml"),
@@ -440,7 +457,8 @@ mod tests {
                 merged.scenario.point,
                 format!("sharing.slice = 3 ms, sim.seed = {}", 5 + n)
             );
-            let (whole, _) = super::super::simulate(scenario).unwrap();
+            let length = Ns::from_ms(20);
+            let (whole, _) = super::super::simulate_with(scenario, length).unwrap();
             assert_eq!(merged, whole);
         }
     }

@@ -176,6 +176,34 @@ fn completions_arrive_on_a_vcpu_of_all_that_use_the_device() {
 }
 
 /// What a real machine cannot do is refused where it stands.
+/// Two devices of one name, and what names a device or a load that is not there.
+#[test]
+fn overlapping_devices_are_refused_with_line_and_field() {
+    for (from, to, said) in [
+        (
+            "name = \"net\"\nkind",
+            "name = \"disk\"\nkind",
+            "own.toml:21: `device[1].name` is \"disk\"; give each device a name of its own",
+        ),
+        (
+            "device = \"net\"",
+            "device = \"lan\"",
+            "own.toml:34: `load[1].device` is \"lan\"; write one of \"disk\", \"net\"",
+        ),
+        (
+            "loads = [\"reads\", \"ping\"]",
+            "loads = [\"reads\", \"pong\"]",
+            "own.toml:47: `vm[0].loads` is \"pong\"; ",
+        ),
+    ] {
+        assert!(GOOD.contains(from), "{from}");
+        let text = GOOD.replacen(from, to, 1);
+        let error = Scenario::parse_points(&text, "own.toml", &Known::default()).unwrap_err();
+        let error = error.to_string();
+        assert!(error.starts_with(said), "{error}");
+    }
+}
+
 #[test]
 fn only_the_simulator_reads_vms_devices_programs_and_sweeps() {
     let of = |text: &str| Scenario::parse(text, "s.toml").unwrap_err().to_string();

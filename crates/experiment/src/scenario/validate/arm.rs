@@ -6,11 +6,13 @@ use toml::Spanned;
 use super::super::Arm;
 use super::super::ArmKind;
 use super::super::HostPolicy;
+use super::super::Known;
 use super::super::Part;
 use super::super::ScenarioError;
 use super::super::error::Locator;
 use super::super::file;
 use super::super::known;
+use super::policy;
 use super::value::identifier;
 use super::value::integer;
 use super::value::quoted;
@@ -22,7 +24,7 @@ const KINDS: &str = "\"vanilla\", \"fifo\", \"nice\", \"dry-run\", \"vmigrater\"
 pub(super) fn arm(
     raw: file::Arm,
     index: usize,
-    hosts: &[String],
+    names: &Known,
     at: &Locator<'_>,
 ) -> Result<Arm, ScenarioError> {
     let field = |name: &str| format!("arm[{index}].{name}");
@@ -78,6 +80,12 @@ pub(super) fn arm(
         "only arms of kind \"host\" name a host policy",
     )?;
     only(
+        raw.settings.as_ref().map(Spanned::span),
+        "settings",
+        kind_name == "host",
+        "only arms of kind \"host\" set something of their policy; of the scenario's own, [sim.policy] does",
+    )?;
+    only(
         span_of(&raw.host_policy),
         "host_policy",
         kind_name != "host",
@@ -104,12 +112,17 @@ pub(super) fn arm(
         "dry-run" => vmigrater(true, profile, config),
         "published" => vmigrater(false, Some("published".to_owned()), config),
         "xballoon" => ArmKind::Xballoon { config },
-        "host" => ArmKind::Host {
-            policy: match raw.policy {
-                Some(policy) => known::chosen(policy, &field("policy"), hosts, at)?,
-                None => known::chosen(raw.name, &field("name"), hosts, at)?,
-            },
-        },
+        "host" => {
+            let hosts = names.host_names();
+            let policy = match raw.policy {
+                Some(policy) => known::chosen(policy, &field("policy"), &hosts, at)?,
+                None => known::chosen(raw.name, &field("name"), &hosts, at)?,
+            };
+            let settings = raw.settings.map(Spanned::into_inner).unwrap_or_default();
+            let table = field("settings");
+            let settings = policy::settings(settings, &table, &policy, &names.hosts, at)?;
+            ArmKind::Host { policy, settings }
+        }
         "command" => command(raw.command, kind_span, &field("command"), at)?,
         other => {
             let expected = format!("write kind = {KINDS}");

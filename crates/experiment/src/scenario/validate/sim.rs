@@ -14,6 +14,7 @@ use super::super::SimSpec;
 use super::super::error::Locator;
 use super::super::file;
 use super::super::known;
+use super::policy;
 use super::value::duration;
 use super::value::integer;
 use super::value::quoted;
@@ -92,8 +93,11 @@ pub(super) fn sim(
         let expected = format!("two hyperthreads per core need an even topology.cpus, not {cpus}");
         return Err(at.value(span, "sim.threads_per_core", threads_per_core, expected));
     }
+    let host = name(raw.host, "sim.host", &names.host_names(), default.host)?;
+    let policy = raw.policy.unwrap_or_default();
     Ok(SimSpec {
-        host: name(raw.host, "sim.host", &names.hosts, default.host)?,
+        policy: policy::settings(policy, "sim.policy", &host, &names.hosts, at)?,
+        host,
         others,
         platform: name(
             raw.platform,

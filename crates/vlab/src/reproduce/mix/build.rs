@@ -8,7 +8,9 @@ use sim::device::Net;
 use sim::device::Path;
 use sim::device::Ssd;
 use sim::engine::Sim;
+use sim::hypervisor::Hypervisor;
 use sim::hypervisor::Sharing;
+use sim::hypervisor::Values;
 use sim::ids::TaskId;
 use sim::ids::Vcpu;
 use sim::ids::VmId;
@@ -34,14 +36,20 @@ pub(super) fn build(mix: &Mix, policy: &str, seed: u64) -> anyhow::Result<Sim> {
         path: Path::Submitter,
         behind_driver: mix.driver.is_some(),
     };
-    assemble(mix, &vec![attached; mix.devices.len()], policy, seed)
+    let attached = vec![attached; mix.devices.len()];
+    let host = |sharing: &Sharing| policy_of(policy, sharing, &mix.tuning, &Values::new());
+    assemble(mix, &attached, &host, seed)
 }
 
-/// A machine whose devices are attached in different ways.
+/// The host policy of a machine that is shared so.
+pub(in crate::reproduce) type Host<'a> =
+    dyn Fn(&Sharing) -> anyhow::Result<Box<dyn Hypervisor>> + 'a;
+
+/// A machine whose devices are attached in different ways, under any policy.
 pub(in crate::reproduce) fn assemble(
     mix: &Mix,
     attached: &[Attached],
-    policy: &str,
+    host: &Host<'_>,
     seed: u64,
 ) -> anyhow::Result<Sim> {
     let sharing = Sharing {
@@ -49,7 +57,7 @@ pub(in crate::reproduce) fn assemble(
         slice: mix.slice,
         sweep_permille: 0,
     };
-    let policy = policy_of(policy, &sharing, &mix.tuning)?;
+    let policy = host(&sharing)?;
     let smt = mix.smt.unwrap_or_default();
     let mut machine = Machine::new(mix.pcpus, mix.smt.is_some(), mix.costs, smt);
     let mut guests = Vec::new();
