@@ -207,6 +207,8 @@ pub struct VcpuFacts {
     pub(crate) woken: bool,
     /// It is the guest that waits there: to the host this vCPU runs.
     pub(crate) waits_in_guest: bool,
+    /// Of `ran`, what its policy has not been charged for.
+    pub(crate) owed: Ns,
 }
 
 /// One VM, seen by the host.
@@ -306,6 +308,7 @@ impl Machine {
                 wait_began: Time::ZERO,
                 woken: false,
                 waits_in_guest: false,
+                owed: Ns::ZERO,
             });
         }
         for pcpu in &mut self.pcpus {

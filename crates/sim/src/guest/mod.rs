@@ -266,6 +266,13 @@ impl Guest {
         }
     }
 
+    /// Completions that have come to a vCPU and wait until it runs.
+    pub(crate) fn completions(&self) -> u64 {
+        let pending = self.cpus.iter().flat_map(|cpu| &cpu.pending);
+        let completions = pending.filter(|irq| matches!(irq, Irq::Complete { .. }));
+        completions.count() as u64
+    }
+
     /// Is everything where it should be?
     ///
     /// # Errors

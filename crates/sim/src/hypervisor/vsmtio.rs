@@ -363,6 +363,10 @@ impl Hypervisor for Vsmtio {
         }
     }
 
+    fn check(&self, host: &Host<'_>) -> Result<(), String> {
+        self.fair.check(host)
+    }
+
     fn counters(&self) -> Vec<(&'static str, u64)> {
         vec![("swaps", self.swaps), ("lent", self.lent)]
     }

@@ -211,6 +211,9 @@ impl Hypervisor for Recorded {
     fn timer(&mut self, host: &mut Host<'_>, token: u64) {
         self.inner.timer(host, token);
     }
+    fn check(&self, host: &Host<'_>) -> Result<(), String> {
+        self.inner.check(host)
+    }
     fn counters(&self) -> Vec<(&'static str, u64)> {
         self.inner.counters()
     }
