@@ -4,6 +4,7 @@
 
 mod all;
 mod bed;
+mod cfs;
 mod gaming;
 mod golden;
 mod groups;
