@@ -9,6 +9,7 @@ mod books;
 
 use std::ops::Range;
 
+use policy::host::rass::Cycles;
 use units::CpuId;
 use units::Ns;
 use units::Time;
@@ -109,6 +110,15 @@ impl Activity {
     }
 }
 
+/// How a hyperthread gets on beside its sibling.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pace {
+    /// In thousandths of the speed with an idle sibling.
+    pub(crate) speed: u32,
+    /// The sibling retains a context: what runs here can be measured as if alone (M18).
+    pub(crate) sibling_retains: bool,
+}
+
 /// One pCPU (a hyperthread where there are two per core).
 #[derive(Clone, Debug)]
 pub struct Pcpu {
@@ -181,6 +191,10 @@ pub struct VcpuFacts {
     /// costs and what a sibling took (B7). A stand-in for instructions: work
     /// per running time is the IPC of M11.
     pub work: Ns,
+    /// Of that, what it did while the sibling hyperthread retained a context, as far as
+    /// its tasks say what their cycles go into ([`crate::guest::Profile`]): the cycle
+    /// account of M18, in ns at full speed.
+    pub cycles: Cycles,
     /// Times it got a pCPU that another vCPU had before.
     pub switched_in: u64,
     /// Times it got another pCPU than the last time.
@@ -295,6 +309,7 @@ impl Machine {
                 ready: Ns::ZERO,
                 halted: Ns::ZERO,
                 work: Ns::ZERO,
+                cycles: Cycles::default(),
                 switched_in: 0,
                 migrations: 0,
                 preempted: 0,
@@ -336,6 +351,16 @@ impl Machine {
     pub fn allows(&self, vcpu: Vcpu, pcpu: CpuId) -> bool {
         let allowed = &self.vcpus[vcpu.index()].allowed;
         allowed.is_empty() || allowed.contains(&pcpu)
+    }
+
+    /// How a pCPU gets on now.
+    pub(crate) fn pace(&self, pcpu: CpuId) -> Pace {
+        let sibling = self.pcpus[pcpu.index()].sibling;
+        let retains = |s: CpuId| self.pcpus[s.index()].activity == Activity::Retaining;
+        Pace {
+            speed: self.speed(pcpu),
+            sibling_retains: sibling.is_some_and(retains),
+        }
     }
 
     /// Speed of a pCPU now, in thousandths of that with an idle sibling (B7).

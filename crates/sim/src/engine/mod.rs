@@ -198,7 +198,9 @@ impl Sim {
         for guest in &mut self.guests {
             guest.close_window(now);
             for cpu in &guest.cpus {
-                self.machine.vcpus[cpu.host.index()].work = cpu.work;
+                let facts = &mut self.machine.vcpus[cpu.host.index()];
+                facts.work = cpu.work;
+                facts.cycles = cpu.cycles;
             }
         }
         if cfg!(debug_assertions) {
@@ -380,7 +382,9 @@ impl Sim {
         // Work per running time is the IPC that a policy may look at (M11).
         for guest in &self.guests {
             for cpu in &guest.cpus {
-                self.machine.vcpus[cpu.host.index()].work = cpu.work;
+                let facts = &mut self.machine.vcpus[cpu.host.index()];
+                facts.work = cpu.work;
+                facts.cycles = cpu.cycles;
             }
         }
         for n in 0..self.machine.pcpus.len() {
