@@ -92,6 +92,7 @@ pub use host::Host;
 pub use isacs::Isacs;
 pub use isacs::IsacsSettings;
 pub use ische::ische;
+pub use ische::ische_hardened;
 pub use jupiter::Jupiter;
 pub use jupiter::JupiterSettings;
 pub use registry::NAMES;

@@ -35,6 +35,7 @@ use super::Vsmtio;
 use super::VsmtioSettings;
 use super::Waits;
 use super::ische;
+use super::ische_hardened;
 
 /// A published policy; `None` if there is none of that name.
 pub(super) fn published(name: &str, sharing: &Sharing) -> Option<Box<dyn Hypervisor>> {
@@ -62,6 +63,12 @@ pub(super) fn published(name: &str, sharing: &Sharing) -> Option<Box<dyn Hypervi
             },
         )),
         "ische" => Box::new(ische(&IscheSettings::default(), None, 1)),
+        "ische-hardened" => Box::new(ische_hardened(&IscheSettings::default(), None, 1)),
+        "ische-auto-hardened" => Box::new(ische_hardened(
+            &IscheSettings::default(),
+            Some(classify::Settings::default()),
+            1,
+        )),
         "ische-auto" => Box::new(ische(
             &IscheSettings::default(),
             Some(classify::Settings::default()),

@@ -57,6 +57,9 @@ pub(super) enum Task {
     Dodges(Ns, Ns),
     /// Computes and asks for a byte after so much, for which it does not wait.
     Fakes(Ns),
+    /// Reads like [`Task::Reads`] for half a second. Then it computes for the first and asks
+    /// for a byte each millisecond, sleeps for the second, again and again.
+    Pretends(Ns, Ns),
 }
 
 /// A reader with so much work for each request.
@@ -150,6 +153,37 @@ impl Program for Napping {
         }
         cx.done.operations += 1;
         Step::Sleep(self.sleeps)
+    }
+}
+
+/// Is a reader at first, and then makes I/O events while it computes and sleeps so that it
+/// does not look busy.
+#[derive(Debug)]
+struct Pretending {
+    reads: Box<dyn Program>,
+    /// Steps of `reads`; each read has four.
+    read: u32,
+    fakes: FakeIo,
+    works: Ns,
+    sleeps: Ns,
+    ran: Ns,
+}
+
+impl Program for Pretending {
+    fn next(&mut self, cx: &mut Cx<'_>) -> Step {
+        if cx.now < Time::ZERO + Ns::from_ms(500) || !self.read.is_multiple_of(4) {
+            self.read += 1;
+            return self.reads.next(cx);
+        }
+        if self.ran >= self.works {
+            self.ran = Ns::ZERO;
+            return Step::Sleep(self.sleeps);
+        }
+        let step = self.fakes.next(cx);
+        if let Step::Compute(length) = step {
+            self.ran += length;
+        }
+        step
     }
 }
 
@@ -315,6 +349,14 @@ fn new_task(task: Task, vcpu: VcpuId) -> NewTask {
         Task::Works(length) => reader(length),
         Task::Dodges(tick, early) => Box::new(Dodger::new(tick, early)),
         Task::Fakes(every) => Box::new(FakeIo::new(DeviceId(0), every)),
+        Task::Pretends(works, sleeps) => Box::new(Pretending {
+            reads: reader(Ns::from_us(200)),
+            read: 0,
+            fakes: FakeIo::new(DeviceId(0), Ns::from_ms(1)),
+            works,
+            sleeps,
+            ran: Ns::ZERO,
+        }),
         Task::Barrier(length) => Box::new(Parallel {
             length,
             computed: false,
