@@ -236,6 +236,9 @@ pub struct VmFacts {
     pub weight: u32,
     /// It is a control group of so many shares; its vCPUs share them by weight.
     pub shares: Option<u32>,
+    /// The most CPU time that all its vCPUs have together even if pCPUs are idle, in
+    /// thousandths of a pCPU, in equal parts; 0: no limit. Credit1 and iSche heed it (K1).
+    pub cap_permille: u32,
     /// Declared I/O-intensive by the administrator (S4).
     pub io_intensive: bool,
     /// It is a driver domain: it serves the others' I/O (6.1, S3).
@@ -334,6 +337,7 @@ impl Machine {
             vcpus: first..first + pins.len() as u32,
             weight,
             shares: None,
+            cap_permille: 0,
             io_intensive: false,
             driver_domain: false,
         });

@@ -194,8 +194,12 @@ impl Hypervisor for Credit1 {
             let facts = host.vcpu(vcpu);
             // Xen's normal weight is 256 where Linux' is 1024.
             let weight = u64::from(facts.weight) * 256 / u64::from(NORMAL_WEIGHT);
+            // The cap is the VM's (K1), rounded up so that it is never none.
+            let vm = host.vm_of(vcpu);
+            let cap_permille = vm.cap_permille.div_ceil(vm.vcpus.len() as u32);
             self.table.push(credit1::Vcpu {
                 weight: Weight::new(u32::try_from(weight).unwrap_or(u32::MAX)),
+                cap_permille,
                 ..credit1::Vcpu::default()
             });
             // Where fewest of those before it live; its own number decides a draw.

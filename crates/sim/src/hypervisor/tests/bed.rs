@@ -79,13 +79,14 @@ fn reader(work: Ns) -> Box<dyn Program> {
     }))
 }
 
-/// A VM: the tasks of each vCPU, weight, shares if it is a control group, whether vCPU n
-/// may use pCPU n alone, declared I/O-intensive.
+/// A VM: the tasks of each vCPU, weight, shares if it is a control group, cap, whether
+/// vCPU n may use pCPU n alone, declared I/O-intensive.
 #[derive(Clone, Debug)]
 pub(super) struct Vm {
     pub(super) vcpus: Vec<Vec<Task>>,
     pub(super) weight: u32,
     pub(super) shares: Option<u32>,
+    pub(super) cap_permille: u32,
     pub(super) pinned: bool,
     pub(super) io: bool,
 }
@@ -95,6 +96,7 @@ pub(super) fn vm(vcpus: &[&[Task]]) -> Vm {
         vcpus: vcpus.iter().map(|tasks| tasks.to_vec()).collect(),
         weight: NORMAL_WEIGHT,
         shares: None,
+        cap_permille: 0,
         pinned: false,
         io: vcpus
             .iter()
@@ -313,6 +315,7 @@ fn simulate(bed: &Bed, policy: Box<dyn Hypervisor>, vms: &[Vm], length: Ns) -> O
         let id = machine.add_vm(&format!("vm{n}"), vm.weight, &pins);
         machine.vms[n].io_intensive = vm.io;
         machine.vms[n].shares = vm.shares;
+        machine.vms[n].cap_permille = vm.cap_permille;
         let first = Vcpu(machine.vms[n].vcpus.start);
         let mut guest = Guest::new(id, first, vm.vcpus.len() as u32, kernel, 1);
         let tasks = || vm.vcpus.iter().flatten();

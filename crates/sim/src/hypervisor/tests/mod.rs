@@ -4,6 +4,7 @@
 
 mod all;
 mod bed;
+mod caps;
 mod cfs;
 mod gaming;
 mod golden;
