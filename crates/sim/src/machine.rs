@@ -9,6 +9,7 @@ mod books;
 
 use std::ops::Range;
 
+use policy::host::rass::Cycles;
 use units::CpuId;
 use units::Ns;
 use units::Time;
@@ -109,6 +110,15 @@ impl Activity {
     }
 }
 
+/// How a hyperthread gets on beside its sibling.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pace {
+    /// In thousandths of the speed with an idle sibling.
+    pub(crate) speed: u32,
+    /// The sibling retains a context: what runs here can be measured as if alone (M18).
+    pub(crate) sibling_retains: bool,
+}
+
 /// One pCPU (a hyperthread where there are two per core).
 #[derive(Clone, Debug)]
 pub struct Pcpu {
@@ -181,6 +191,10 @@ pub struct VcpuFacts {
     /// costs and what a sibling took (B7). A stand-in for instructions: work
     /// per running time is the IPC of M11.
     pub work: Ns,
+    /// Of that, what it did while the sibling hyperthread retained a context, as far as
+    /// its tasks say what their cycles go into ([`crate::guest::Profile`]): the cycle
+    /// account of M18, in ns at full speed.
+    pub cycles: Cycles,
     /// Times it got a pCPU that another vCPU had before.
     pub switched_in: u64,
     /// Times it got another pCPU than the last time.
@@ -207,6 +221,8 @@ pub struct VcpuFacts {
     pub(crate) woken: bool,
     /// It is the guest that waits there: to the host this vCPU runs.
     pub(crate) waits_in_guest: bool,
+    /// Of `ran`, what its policy has not been charged for.
+    pub(crate) owed: Ns,
 }
 
 /// One VM, seen by the host.
@@ -220,6 +236,9 @@ pub struct VmFacts {
     pub weight: u32,
     /// It is a control group of so many shares; its vCPUs share them by weight.
     pub shares: Option<u32>,
+    /// The most CPU time that all its vCPUs have together even if pCPUs are idle, in
+    /// thousandths of a pCPU, in equal parts; 0: no limit. Credit1 and iSche heed it (K1).
+    pub cap_permille: u32,
     /// Declared I/O-intensive by the administrator (S4).
     pub io_intensive: bool,
     /// It is a driver domain: it serves the others' I/O (6.1, S3).
@@ -293,6 +312,7 @@ impl Machine {
                 ready: Ns::ZERO,
                 halted: Ns::ZERO,
                 work: Ns::ZERO,
+                cycles: Cycles::default(),
                 switched_in: 0,
                 migrations: 0,
                 preempted: 0,
@@ -306,6 +326,7 @@ impl Machine {
                 wait_began: Time::ZERO,
                 woken: false,
                 waits_in_guest: false,
+                owed: Ns::ZERO,
             });
         }
         for pcpu in &mut self.pcpus {
@@ -316,6 +337,7 @@ impl Machine {
             vcpus: first..first + pins.len() as u32,
             weight,
             shares: None,
+            cap_permille: 0,
             io_intensive: false,
             driver_domain: false,
         });
@@ -333,6 +355,16 @@ impl Machine {
     pub fn allows(&self, vcpu: Vcpu, pcpu: CpuId) -> bool {
         let allowed = &self.vcpus[vcpu.index()].allowed;
         allowed.is_empty() || allowed.contains(&pcpu)
+    }
+
+    /// How a pCPU gets on now.
+    pub(crate) fn pace(&self, pcpu: CpuId) -> Pace {
+        let sibling = self.pcpus[pcpu.index()].sibling;
+        let retains = |s: CpuId| self.pcpus[s.index()].activity == Activity::Retaining;
+        Pace {
+            speed: self.speed(pcpu),
+            sibling_retains: sibling.is_some_and(retains),
+        }
     }
 
     /// Speed of a pCPU now, in thousandths of that with an idle sibling (B7).

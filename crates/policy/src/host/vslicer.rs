@@ -135,6 +135,12 @@ impl Round {
         })
     }
 
+    /// What has been run in this round by all.
+    #[must_use]
+    pub const fn used(&self) -> Ns {
+        self.used
+    }
+
     /// `vcpu` ran for `ran`.
     pub fn on_charge(&mut self, vcpu: &mut Vcpu, ran: Ns) {
         vcpu.left = vcpu.left - ran;

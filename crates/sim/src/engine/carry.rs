@@ -155,6 +155,7 @@ impl Sim {
             task: io.task,
             request: io.number,
         };
+        self.completing += 1;
         self.agenda.at(self.agenda.now(), event);
     }
 }

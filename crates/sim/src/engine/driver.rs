@@ -40,6 +40,13 @@ struct Backend {
     ring: VecDeque<(DeviceId, Io, Stage)>,
 }
 
+impl Driver {
+    /// Requests and completions in its rings.
+    pub(super) fn held(&self) -> u64 {
+        self.backends.iter().map(|b| b.ring.len() as u64).sum()
+    }
+}
+
 impl Sim {
     /// Makes `vm` the driver domain. Its `backends` are tasks that do
     /// [`crate::program::Step::Serve`] once for each message; VM n is served by the

@@ -135,8 +135,8 @@ impl Sim {
 
     fn enter(&mut self, pcpu: CpuId, vcpu: Vcpu) {
         self.change_activity(pcpu, Activity::Running);
-        let speed = self.machine.speed(pcpu);
-        self.in_guest(vcpu, |guest, id, world| guest.enter(id, speed, world));
+        let pace = self.machine.pace(pcpu);
+        self.in_guest(vcpu, |guest, id, world| guest.enter(id, pace, world));
     }
 
     /// The guest of a vCPU that has lost its pCPU stops there, if it ran at all.
@@ -164,8 +164,8 @@ impl Sim {
         if self.machine.pcpus[sibling.index()].activity == Activity::Running
             && let Some(vcpu) = self.machine.pcpus[sibling.index()].vcpu
         {
-            let speed = self.machine.speed(sibling);
-            self.in_guest(vcpu, |guest, id, world| guest.set_speed(id, speed, world));
+            let pace = self.machine.pace(sibling);
+            self.in_guest(vcpu, |guest, id, world| guest.set_pace(id, pace, world));
         }
     }
 }

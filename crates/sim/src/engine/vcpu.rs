@@ -103,10 +103,10 @@ impl Sim {
         let waited = now.since(v.wait_began);
         self.with_policy(|policy, host| policy.waited(host, vcpu, waited, true));
         self.change_activity(pcpu, Activity::Running);
-        let (cost, speed) = (self.machine.costs.resume, self.machine.speed(pcpu));
+        let (cost, pace) = (self.machine.costs.resume, self.machine.pace(pcpu));
         let facts = &self.machine.vcpus[vcpu.index()];
         let guest = &mut self.guests[facts.vm.index()];
-        guest.resume(facts.id, speed, cost, now);
+        guest.resume(facts.id, pace, cost, now);
     }
 
     /// The time limit of a poll or retention is up.

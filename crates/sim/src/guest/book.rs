@@ -7,6 +7,7 @@ use units::Time;
 use units::VcpuId;
 
 use super::Guest;
+use super::Task;
 use super::TaskState;
 use crate::ids::TaskId;
 use crate::record::Does;
@@ -106,9 +107,13 @@ impl Guest {
     }
 
     /// Is the time of each task in exactly one part, and are the parts those that were
-    /// counted otherwise? Only where everything is settled.
+    /// counted otherwise? Only of tasks of which everything is settled.
     pub(super) fn check_books(&self, now: Time) -> Result<(), String> {
-        for task in &self.tasks {
+        let settled = |task: &&Task| {
+            let cpu = &self.cpus[task.vcpu.index()];
+            task.booked == now && task.since == now && (!cpu.on || cpu.from == now)
+        };
+        for task in self.tasks.iter().filter(settled) {
             let part = |does: Does| task.spent[does as usize];
             let same = [
                 (task.spent.iter().copied().sum(), now.since(self.opened)),
@@ -117,7 +122,7 @@ impl Guest {
                 (part(Does::Device) + part(Does::Pending), task.blocked_io),
             ];
             for (n, (booked, counted)) in same.into_iter().enumerate() {
-                if task.booked == now && booked != counted {
+                if booked != counted {
                     return Err(format!(
                         "task {} has booked {booked} of {counted} (sum {n})",
                         task.name

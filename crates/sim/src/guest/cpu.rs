@@ -3,11 +3,13 @@
 
 use std::collections::VecDeque;
 
+use policy::host::rass::Cycles;
 use units::Ns;
 use units::Time;
 
 use crate::ids::TaskId;
 use crate::ids::Vcpu;
+use crate::machine::Pace;
 
 /// An interrupt that a vCPU has to handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,8 +45,8 @@ pub(crate) struct Cpu {
     pub(crate) idle: bool,
     /// It was taken away and did not leave: idle or not, it sees a gap.
     pub(crate) taken: bool,
-    /// Speed in thousandths of full speed.
-    pub(crate) speed: u32,
+    /// How its pCPU gets on.
+    pub(crate) pace: Pace,
     /// The current task; stays current while the vCPU is away.
     pub(crate) current: Option<TaskId>,
     /// Runnable tasks that wait.
@@ -75,6 +77,8 @@ pub(crate) struct Cpu {
     pub(crate) resched: bool,
     /// Work done at full speed, kernel work included.
     pub(crate) work: Ns,
+    /// What of that was measured beside a sibling that retained its context (M18).
+    pub(crate) cycles: Cycles,
     /// Next look for more work.
     pub(crate) balance_at: Time,
 }
@@ -89,7 +93,10 @@ impl Cpu {
             called: None,
             idle: false,
             taken: false,
-            speed: 1000,
+            pace: Pace {
+                speed: 1000,
+                sibling_retains: false,
+            },
             current: None,
             queue: Vec::new(),
             min_vruntime: 0,
@@ -103,6 +110,7 @@ impl Cpu {
             epoch: 0,
             resched: false,
             work: Ns::ZERO,
+            cycles: Cycles::default(),
             balance_at: Time::ZERO,
         }
     }
@@ -120,10 +128,10 @@ impl Cpu {
 
     /// Real time that `work` at full speed takes here, rounded up.
     pub(crate) fn time_for(&self, work: Ns) -> Ns {
-        if self.speed == 1000 {
+        if self.pace.speed == 1000 {
             return work;
         }
-        let speed = u128::from(self.speed.max(1));
+        let speed = u128::from(self.pace.speed.max(1));
         Ns((u128::from(work.0) * 1000).div_ceil(speed) as u64)
     }
 }

@@ -30,7 +30,7 @@ impl Guest {
             c.work += kernel;
             return;
         };
-        let done = (elapsed - kernel).scaled(u64::from(c.speed), 1000);
+        let done = (elapsed - kernel).scaled(u64::from(c.pace.speed), 1000);
         c.work += kernel + done;
         let foreign = kernel.min(c.foreign);
         c.foreign = c.foreign - foreign;
@@ -40,6 +40,9 @@ impl Guest {
             super::Doing::Ready => {}
         }
         task.on_cpu += elapsed;
+        if c.pace.sibling_retains && task.profile.is_known() {
+            task.profile.spend(done, &mut c.cycles);
+        }
         if !task.in_flight.is_empty() {
             task.io_on_cpu += elapsed;
         }

@@ -44,6 +44,7 @@ pub use migrater::MigraterSettings;
 pub use migrater::Source;
 pub use settings::KernelSettings;
 pub use task::Class;
+pub use task::Profile;
 pub use task::Task;
 pub use task::TaskState;
 
@@ -175,6 +176,7 @@ impl Guest {
             arrived: Vec::new(),
             switches: 0,
             moved: 0,
+            profile: Profile::default(),
             program: new.program,
             random: Random::child(self.seed, Stream::Program, self.vm.0, id.0),
             doing: Doing::Ready,
@@ -199,6 +201,11 @@ impl Guest {
         self.loads[new.vcpu.index()] += 1;
         self.place_new(id);
         id
+    }
+
+    /// Says what a task's cycles go into (M18).
+    pub fn set_profile(&mut self, task: TaskId, profile: Profile) {
+        self.tasks[task.index()].profile = profile;
     }
 
     /// Adds a barrier for so many tasks; its number is the count of barriers
@@ -234,6 +241,7 @@ impl Guest {
         for cpu in 0..self.cpus.len() {
             self.account(cpu, now);
             self.cpus[cpu].work = Ns::ZERO;
+            self.cpus[cpu].cycles = Default::default();
         }
         if let Some(migrater) = &mut self.migrater {
             migrater.counts = DaemonCounts::default();
@@ -264,6 +272,13 @@ impl Guest {
         for task in 0..self.tasks.len() {
             self.settle(TaskId(task as u32), now);
         }
+    }
+
+    /// Completions that have come to a vCPU and wait until it runs.
+    pub(crate) fn completions(&self) -> u64 {
+        let pending = self.cpus.iter().flat_map(|cpu| &cpu.pending);
+        let completions = pending.filter(|irq| matches!(irq, Irq::Complete { .. }));
+        completions.count() as u64
     }
 
     /// Is everything where it should be?

@@ -13,6 +13,7 @@ use super::TaskState;
 use super::World;
 use crate::event::Event;
 use crate::ids::TaskId;
+use crate::machine::Pace;
 use crate::program::Cx;
 use crate::program::Step;
 
@@ -21,7 +22,7 @@ const MAX_STEPS: u32 = 1_000_000;
 
 impl Guest {
     /// The host begins to run a vCPU.
-    pub(crate) fn enter(&mut self, vcpu: VcpuId, speed: u32, world: &mut World<'_>) {
+    pub(crate) fn enter(&mut self, vcpu: VcpuId, pace: Pace, world: &mut World<'_>) {
         let now = world.agenda.now();
         let cpu = vcpu.index();
         debug_assert!(!self.cpus[cpu].on, "vCPU {vcpu} entered twice");
@@ -44,7 +45,7 @@ impl Guest {
         let out = std::mem::replace(&mut c.turned, now);
         c.on = true;
         c.from = now;
-        c.speed = speed;
+        c.pace = pace;
         let was_idle = std::mem::replace(&mut c.idle, false);
         let slept = was_idle && !c.taken;
         if !slept {
@@ -77,22 +78,32 @@ impl Guest {
     }
 
     /// A vCPU that waited on its pCPU runs on, after so much kernel work.
-    pub(crate) fn resume(&mut self, vcpu: VcpuId, speed: u32, cost: Ns, now: Time) {
+    pub(crate) fn resume(&mut self, vcpu: VcpuId, pace: Pace, cost: Ns, now: Time) {
         self.account(vcpu.index(), now);
         let c = &mut self.cpus[vcpu.index()];
-        c.speed = speed;
+        c.pace = pace;
         c.idle = false;
         self.add_foreign(vcpu.index(), cost);
     }
 
-    /// The speed of a vCPU's pCPU has changed.
-    pub(crate) fn set_speed(&mut self, vcpu: VcpuId, speed: u32, world: &mut World<'_>) {
+    /// The sibling of a vCPU's pCPU does something else.
+    pub(crate) fn set_pace(&mut self, vcpu: VcpuId, pace: Pace, world: &mut World<'_>) {
         let cpu = vcpu.index();
-        if !self.cpus[cpu].on || self.cpus[cpu].speed == speed {
+        if !self.cpus[cpu].on {
+            return;
+        }
+        if self.cpus[cpu].pace.speed == pace.speed {
+            // Where nobody asks what cycles go into there is nothing to account for.
+            let current = self.cpus[cpu].current;
+            let measured = current.is_some_and(|task| self.tasks[task.index()].profile.is_known());
+            if measured {
+                self.account(cpu, world.agenda.now());
+            }
+            self.cpus[cpu].pace = pace;
             return;
         }
         self.account(cpu, world.agenda.now());
-        self.cpus[cpu].speed = speed;
+        self.cpus[cpu].pace = pace;
         if !self.cpus[cpu].idle {
             self.arm(cpu, world);
         }

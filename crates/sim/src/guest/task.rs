@@ -2,8 +2,10 @@
 //! A task of a guest.
 
 use policy::guest::wakeup::Lever;
+use policy::host::rass::Cycles;
 use units::CpuSet;
 use units::Ns;
+use units::Permille;
 use units::Time;
 use units::VcpuId;
 
@@ -20,6 +22,30 @@ pub enum Class {
     Fair(u32),
     /// Before every fair task, until it sleeps (`SCHED_FIFO`).
     Fifo,
+}
+
+/// What a task's cycles go into with a core to itself, M18's B and M: for the rest, W, it
+/// waits for units of the core. Nothing of both: not known, and nothing is measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Profile {
+    /// Cycles in which it issues.
+    pub base: Permille,
+    /// Cycles in which it waits for memory.
+    pub miss: Permille,
+}
+
+impl Profile {
+    pub(crate) fn is_known(self) -> bool {
+        self != Self::default()
+    }
+
+    /// Counts so much work.
+    pub(crate) fn spend(self, work: Ns, cycles: &mut Cycles) {
+        let part = |of: Permille| work.scaled(u64::from(of.get()), 1000).as_ns();
+        cycles.total += work.as_ns();
+        cycles.base += part(self.base);
+        cycles.miss += part(self.miss);
+    }
 }
 
 /// What a task is doing.
@@ -95,6 +121,8 @@ pub struct Task {
     pub switches: u64,
     /// Times it ran on another vCPU than before.
     pub moved: u64,
+    /// What its cycles go into.
+    pub profile: Profile,
     /// What the daemon does for it at wake-up.
     pub(crate) lever: Option<Lever>,
     pub(crate) program: Box<dyn Program>,

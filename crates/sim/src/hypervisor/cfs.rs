@@ -246,4 +246,8 @@ impl Hypervisor for Cfs {
             self.balance(host);
         }
     }
+
+    fn check(&self, host: &Host<'_>) -> Result<(), String> {
+        self.tree.check(host)
+    }
 }

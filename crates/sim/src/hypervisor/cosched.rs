@@ -13,6 +13,7 @@ use super::Host;
 use super::Hypervisor;
 use super::Pick;
 use super::Why;
+use super::checks::ensure;
 use super::fair::Fair;
 use crate::ids::Vcpu;
 use crate::ids::VmId;
@@ -390,6 +391,15 @@ impl Hypervisor for Cosched {
                 self.preempt(host, to);
             }
         }
+    }
+
+    fn check(&self, host: &Host<'_>) -> Result<(), String> {
+        self.fair.check(host)?;
+        let mut reserved: Vec<Vcpu> = self.gangs.reserved.iter().flatten().map(|r| r.0).collect();
+        reserved.sort_unstable();
+        ensure(reserved.is_sorted_by(|a, b| a < b), || {
+            format!("of {reserved:?} one is to run on two pCPUs at once")
+        })
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

@@ -10,6 +10,7 @@
 use policy::host::credit;
 use policy::host::credit::Weight;
 use policy::host::credit::credit1;
+use policy::host::credit::credit1::Charging;
 use policy::host::credit::credit1::RunQ;
 use units::CpuId;
 use units::Ns;
@@ -19,6 +20,8 @@ use super::Hypervisor;
 use super::Pick;
 use super::Wake;
 use super::Why;
+use super::checks::ensure;
+use super::checks::ready_once;
 use super::ische::Cores;
 use crate::ids::Vcpu;
 use crate::machine::NORMAL_WEIGHT;
@@ -41,6 +44,9 @@ pub struct Credit1 {
     cores: Option<Cores>,
     boosts: u64,
     steals: u64,
+    /// The credit that was handed out since the start, ns: less than the pCPUs could
+    /// have given where vCPUs had as much as they may have.
+    given: i128,
 }
 
 impl Credit1 {
@@ -65,7 +71,20 @@ impl Credit1 {
             cores,
             boosts: 0,
             steals: 0,
+            given: 0,
         }
+    }
+
+    /// The sum of all credits, ns.
+    fn credit(&self) -> i128 {
+        self.table.iter().map(|v| i128::from(v.credit.0)).sum()
+    }
+
+    /// K5: hands out what the pCPUs can give in a period to those that are active.
+    fn refill(&mut self, pcpus: u32, active: &[usize]) {
+        let before = self.credit();
+        credit1::refill(&mut self.table, active, pcpus, &self.settings);
+        self.given += self.credit() - before;
     }
 
     /// May `vcpu` run there: its own pins and, under iSche, those of its type.
@@ -175,8 +194,12 @@ impl Hypervisor for Credit1 {
             let facts = host.vcpu(vcpu);
             // Xen's normal weight is 256 where Linux' is 1024.
             let weight = u64::from(facts.weight) * 256 / u64::from(NORMAL_WEIGHT);
+            // The cap is the VM's (K1), rounded up so that it is never none.
+            let vm = host.vm_of(vcpu);
+            let cap_permille = vm.cap_permille.div_ceil(vm.vcpus.len() as u32);
             self.table.push(credit1::Vcpu {
                 weight: Weight::new(u32::try_from(weight).unwrap_or(u32::MAX)),
+                cap_permille,
                 ..credit1::Vcpu::default()
             });
             // Where fewest of those before it live; its own number decides a draw.
@@ -192,7 +215,7 @@ impl Hypervisor for Credit1 {
         }
         // Everybody begins with a period's worth.
         let all: Vec<usize> = (0..self.table.len()).collect();
-        credit1::refill(&mut self.table, &all, count, &self.settings);
+        self.refill(count, &all);
     }
 
     fn enqueue(&mut self, host: &mut Host<'_>, vcpu: Vcpu, why: Why) {
@@ -274,7 +297,7 @@ impl Hypervisor for Credit1 {
 
     fn slow(&mut self, host: &mut Host<'_>) {
         let active: Vec<usize> = (0..self.table.len()).filter(|&v| self.active[v]).collect();
-        credit1::refill(&mut self.table, &active, host.pcpu_count(), &self.settings);
+        self.refill(host.pcpu_count(), &active);
         for queue in &mut self.queues {
             queue.resort(&self.table, &self.settings);
         }
@@ -290,6 +313,30 @@ impl Hypervisor for Credit1 {
                 host.kick(pcpu);
             }
         }
+    }
+
+    fn check(&self, host: &Host<'_>) -> Result<(), String> {
+        let class = |v: usize| self.table[v].priority(&self.settings);
+        for (pcpu, queue) in host.pcpus().zip(&self.queues) {
+            let queue = queue.as_slice();
+            ensure(queue.iter().all(|&v| self.home[v] == pcpu), || {
+                format!("one of {queue:?}, queued on pCPU {pcpu}, lives elsewhere")
+            })?;
+            ensure(queue.is_sorted_by(|&a, &b| class(a) >= class(b)), || {
+                format!("the queue {queue:?} of pCPU {pcpu} is out of order (K2)")
+            })?;
+        }
+        let queued = self.queues.iter().flat_map(RunQ::as_slice);
+        ready_once(host, queued.map(|&v| Vcpu(v as u32)))?;
+        // Where running burns credit, that and what is handed out is all there is (K5).
+        if self.settings.charging != Charging::Exact {
+            return Ok(());
+        }
+        let burned: Ns = host.vcpus().map(|vcpu| host.charged(vcpu)).sum();
+        let (credit, given) = (self.credit(), self.given);
+        ensure(credit == given - i128::from(burned.as_ns()), || {
+            format!("credits are {credit}, of {given} handed out {burned} were burned")
+        })
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

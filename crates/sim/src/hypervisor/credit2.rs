@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Credit2 (K9..K15). The decisions are `policy::host::credit::credit2`.
 
+use policy::host::credit::Credit;
 use policy::host::credit::Weight;
 use policy::host::credit::credit2;
 use units::CpuId;
@@ -10,6 +11,7 @@ use super::Host;
 use super::Hypervisor;
 use super::Pick;
 use super::Why;
+use super::checks::ensure;
 use super::pools::Ahead;
 use super::pools::Pools;
 use crate::ids::Vcpu;
@@ -165,6 +167,20 @@ impl Hypervisor for Credit2 {
         self.ran.fill(Ns::ZERO);
     }
 
+    fn check(&self, host: &Host<'_>) -> Result<(), String> {
+        self.pools.check(host)?;
+        self.ahead.check(host)?;
+        // K12: nobody ever has more than a reset gives.
+        let most = Credit::of(self.settings.rules.default_credit);
+        for (vcpu, of) in host.vcpus().zip(&self.table) {
+            let credit = of.credit;
+            ensure(credit <= most, || {
+                format!("vCPU {vcpu} has a credit of {credit}, a reset gives {most}")
+            })?;
+        }
+        Ok(())
+    }
+
     fn counters(&self) -> Vec<(&'static str, u64)> {
         vec![("resets", self.resets), ("moves", self.moves)]
     }
@@ -185,8 +201,6 @@ pub(super) fn loads(pools: &Pools, ran: &[Ns]) -> Vec<credit2::Load> {
 
 #[cfg(test)]
 mod tests {
-    use policy::host::credit::Credit;
-
     use super::*;
     use crate::hypervisor::Requests;
     use crate::hypervisor::tests::staged;

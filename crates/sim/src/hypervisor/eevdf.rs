@@ -21,6 +21,8 @@ use super::Hypervisor;
 use super::Pick;
 use super::Why;
 use super::cfs::TICK;
+use super::checks::ensure;
+use super::checks::ready_once;
 use crate::ids::Vcpu;
 use crate::machine::NORMAL_WEIGHT;
 
@@ -314,6 +316,31 @@ impl Hypervisor for Eevdf {
         self.leave(host, vcpu, pcpu);
         self.note_average(host, pcpu);
         self.queues[pcpu.index()].current = None;
+    }
+
+    fn check(&self, host: &Host<'_>) -> Result<(), String> {
+        for (pcpu, queue) in host.pcpus().zip(&self.queues) {
+            let (current, on) = (queue.current, host.on(pcpu));
+            ensure(current == on, || {
+                format!("{current:?} is current on pCPU {pcpu}, which {on:?} has")
+            })?;
+            for &vcpu in queue.queued.iter().chain(&queue.current) {
+                let entity = &self.vcpus[vcpu.index()];
+                let home = entity.home;
+                ensure(home == pcpu, || {
+                    format!("vCPU {vcpu} of pCPU {home} is with pCPU {pcpu}")
+                })?;
+                // A deadline is at most a slice away.
+                let far = entity.deadline - entity.vruntime;
+                ensure(far <= entity.virtual_time(entity.slice), || {
+                    format!("the deadline of vCPU {vcpu} is {far} away")
+                })?;
+            }
+        }
+        ready_once(
+            host,
+            self.queues.iter().flat_map(|q| q.queued.iter().copied()),
+        )
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

@@ -22,6 +22,8 @@ use super::Hypervisor;
 use super::Idle;
 use super::Pick;
 use super::Why;
+use super::checks::ensure;
+use super::checks::ready_once;
 use crate::ids::Vcpu;
 
 /// Settings of [`Fixed`].
@@ -164,6 +166,19 @@ impl Hypervisor for Fixed {
     }
 
     fn charge(&mut self, _: &mut Host<'_>, _: Vcpu, _: CpuId, _: Ns, _: Ns) {}
+
+    fn check(&self, host: &Host<'_>) -> Result<(), String> {
+        for (lane, pcpu) in self.lanes.iter().zip(host.pcpus()) {
+            for (slot, queue) in lane.queues.iter().enumerate() {
+                let own = |v: Vcpu| (Self::home(host, v), self.slot_of(host, v));
+                ensure(queue.iter().all(|&v| own(v) == (pcpu, slot)), || {
+                    format!("{queue:?} are in slot {slot} of pCPU {pcpu}, one is not of it")
+                })?;
+            }
+        }
+        let queues = self.lanes.iter().flat_map(|lane| &lane.queues);
+        ready_once(host, queues.flatten().copied())
+    }
 
     fn idle(&mut self, _: &mut Host<'_>, _: Vcpu, _: CpuId) -> Idle {
         if self.settings.keeps_idle {

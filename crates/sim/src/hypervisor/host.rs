@@ -154,9 +154,16 @@ impl<'a> Host<'a> {
     pub fn uncharged(&self, vcpu: Vcpu) -> Ns {
         let facts = self.vcpu(vcpu);
         match facts.state {
-            State::Running(_) | State::Waiting(_) => self.now.since(facts.since),
+            State::Running(_) | State::Waiting(_) => facts.owed + self.now.since(facts.since),
             State::Halted | State::Queued => Ns::ZERO,
         }
+    }
+
+    /// The sum of all that a vCPU has been charged for.
+    #[must_use]
+    pub fn charged(&self, vcpu: Vcpu) -> Ns {
+        let facts = self.vcpu(vcpu);
+        facts.ran - facts.owed
     }
 
     /// Calls [`super::Hypervisor::timer`] with this token after `delay`. Cannot be

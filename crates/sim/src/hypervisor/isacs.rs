@@ -4,6 +4,7 @@
 //! EVENT CHECKER (I2) is the engine's `io_event`: every I/O completion that
 //! arrives for a vCPU.
 
+use policy::host::credit::Credit;
 use policy::host::credit::credit2;
 use policy::host::isacs;
 use policy::host::isacs::QueueLoad;
@@ -17,6 +18,7 @@ use super::Host;
 use super::Hypervisor;
 use super::Pick;
 use super::Why;
+use super::checks::ensure;
 use super::credit2::loads;
 use super::credit2::xen_weight;
 use super::pools::Ahead;
@@ -255,6 +257,30 @@ impl Hypervisor for Isacs {
             self.update_members();
         }
         self.ran.fill(Ns::ZERO);
+    }
+
+    fn check(&self, host: &Host<'_>) -> Result<(), String> {
+        self.pools.check(host)?;
+        self.ahead.check(host)?;
+        for (n, queue) in self.queues.iter().enumerate() {
+            let (members, own) = (&queue.members, self.pools.members(n));
+            ensure(*members == own, || {
+                format!("queue {n} has {own:?} and gives credit to {members:?}")
+            })?;
+        }
+        // I16, I18: nobody ever has more than the default and what its I/O is worth, and
+        // who is not in the group has no part of the second phase.
+        let default = self.settings.rules.default_credit;
+        for (vcpu, of) in host.vcpus().zip(&self.table) {
+            let (credit, most) = (of.credit, Credit::of(default + of.ivcredit));
+            ensure(credit <= most, || {
+                format!("vCPU {vcpu} has a credit of {credit}, given were {most}")
+            })?;
+            ensure(of.in_group || of.cvcredit == Credit::ZERO, || {
+                format!("vCPU {vcpu} is not in the group and has {}", of.cvcredit)
+            })?;
+        }
+        Ok(())
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

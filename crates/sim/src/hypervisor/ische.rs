@@ -12,10 +12,12 @@ use policy::host::ische::classify;
 use policy::host::ische::classify::Classifier;
 use units::CpuId;
 use units::Ns;
+use units::Permille;
 
 use super::Host;
 use super::credit1::Credit1;
 use crate::ids::Vcpu;
+use crate::machine::VmFacts;
 
 /// Labels, types and pins.
 #[derive(Debug)]
@@ -24,24 +26,30 @@ pub(super) struct Cores {
     seed: u64,
     /// Classify by counters, with these settings.
     automatic: Option<classify::Settings>,
+    /// Nobody gains by being classified: our fix.
+    within_share: bool,
     labels: Vec<ische::Core>,
     kinds: Vec<Classifier>,
     /// Counters of each VM at the last look: events and demand.
     last: Vec<(u64, Ns)>,
 }
 
-/// iSche, called `name` in results; the choice of cores follows from the seed (S2).
+/// iSche, called `name` in results; the choice of cores follows from the seed (S2). Hardened,
+/// with Credit1's own fixes in `settings`, who wants more than its share is CPU-intensive
+/// (`within_share`, [`Classifier::on_period_of_share`]).
 #[must_use]
 pub fn ische(
     name: &'static str,
     settings: &ische::Settings,
     automatic: Option<classify::Settings>,
+    within_share: bool,
     seed: u64,
 ) -> Credit1 {
     let cores = Cores {
         settings: settings.clone(),
         seed,
         automatic,
+        within_share,
         labels: Vec::new(),
         kinds: Vec::new(),
         last: Vec::new(),
@@ -112,7 +120,20 @@ impl Cores {
                 events: events.saturating_sub(last_events),
                 demand: demand - last_demand,
             };
-            self.kinds[vm].on_period(&period, settings);
+            if self.within_share {
+                let share = share(host, facts);
+                self.kinds[vm].on_period_of_share(&period, share, settings);
+            } else {
+                self.kinds[vm].on_period(&period, settings);
+            }
         }
     }
+}
+
+/// What each vCPU of a VM would have of a pCPU if all VMs took their parts by weight.
+fn share(host: &Host<'_>, vm: &VmFacts) -> Permille {
+    let all: u64 = host.machine().vms.iter().map(|v| host.vm_weight(v)).sum();
+    let part = u64::from(host.pcpu_count()) * 1000 * host.vm_weight(vm);
+    let each = part / (all * vm.vcpus.len() as u64).max(1);
+    Permille::new(u16::try_from(each.min(1000)).unwrap_or(1000))
 }

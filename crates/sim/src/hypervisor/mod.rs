@@ -48,6 +48,7 @@
 //! [`named`](named()), and what can be set of it in `settings`.
 
 mod cfs;
+mod checks;
 mod cosched;
 mod credit1;
 mod credit2;
@@ -251,6 +252,15 @@ pub trait Hypervisor: Send + Debug {
     fn timer(&mut self, host: &mut Host<'_>, token: u64) {
         let _ = (host, token);
     }
+
+    /// Are its queues and sums in order? Asked between events: everybody in a queue is
+    /// ready, and who is ready is in one queue, once (`checks::ready_once`); and what
+    /// the policy promises to keep is kept, such as the sum of all credits. Only
+    /// [`Host::charged`] of the running time is known to it.
+    ///
+    /// # Errors
+    /// A text that says what is wrong: a bug.
+    fn check(&self, host: &Host<'_>) -> Result<(), String>;
 
     /// Counters that a report may show, by name, in a fixed order.
     fn counters(&self) -> Vec<(&'static str, u64)> {

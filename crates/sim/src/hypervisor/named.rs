@@ -28,11 +28,19 @@ use super::VsmtioSettings;
 /// The settings of a published policy; `None` if there is none of that name.
 pub(super) fn published(name: &str, sharing: &Sharing) -> Option<Settings> {
     let slice = sharing.slice;
-    let ische = |automatic| Settings::Ische {
-        rules: IscheSettings::default(),
-        automatic,
-        seed: 1,
+    let ische = |automatic, hardened| {
+        let mut rules = IscheSettings::default();
+        if hardened {
+            rules.credit = credit1::Settings::hardened();
+        }
+        Settings::Ische {
+            rules,
+            automatic,
+            within_share: hardened,
+            seed: 1,
+        }
     };
+    let classified = Some(classify::Settings::default());
     let isacs = |rules| {
         Settings::Isacs(IsacsSettings {
             rules,
@@ -52,8 +60,10 @@ pub(super) fn published(name: &str, sharing: &Sharing) -> Option<Settings> {
         "credit2-hardened" => credit2(credit2::Settings::hardened()),
         "isacs" => isacs(isacs::Settings::default()),
         "isacs-hardened" => isacs(isacs::Settings::hardened()),
-        "ische" => ische(None),
-        "ische-auto" => ische(Some(classify::Settings::default())),
+        "ische" => ische(None, false),
+        "ische-hardened" => ische(None, true),
+        "ische-auto" => ische(classified, false),
+        "ische-auto-hardened" => ische(classified, true),
         // In KVM, where a slice is shorter than Xen's 30 ms, so is its part.
         "vslicer" => Settings::Vslicer(vslicer::Settings {
             slice,

@@ -6,6 +6,8 @@ use units::Ns;
 
 use super::Host;
 use super::Why;
+use super::checks::ensure;
+use super::checks::ready_once;
 use crate::ids::Vcpu;
 
 /// Which pCPU and which vCPU belongs to which run queue.
@@ -47,6 +49,17 @@ impl Pools {
             self.of_vcpu.push(queue);
             self.moving.push(None);
         }
+    }
+
+    /// Is everybody who is ready in the queue that it belongs to, once?
+    pub(super) fn check(&self, host: &Host<'_>) -> Result<(), String> {
+        for (n, queue) in self.queued.iter().enumerate() {
+            ensure(queue.iter().all(|&v| self.of_vcpu[v] == n), || {
+                format!("one of {queue:?}, in queue {n}, belongs to another")
+            })?;
+        }
+        let queued = self.queued.iter().flatten();
+        ready_once(host, queued.map(|&v| Vcpu(v as u32)))
     }
 
     pub(super) fn count(&self) -> usize {
@@ -218,6 +231,17 @@ impl Ahead {
         let owed = self.owed(host, vcpu);
         self.0[vcpu.index()] += owed;
         owed
+    }
+
+    /// Nobody has been charged for more than it ran.
+    pub(super) fn check(&self, host: &Host<'_>) -> Result<(), String> {
+        for (vcpu, &ahead) in host.vcpus().zip(&self.0) {
+            let ran = host.uncharged(vcpu);
+            ensure(ahead <= ran, || {
+                format!("vCPU {vcpu} was charged for {ahead} of {ran}")
+            })?;
+        }
+        Ok(())
     }
 
     /// The engine charges it for `ran`: what is left of that.

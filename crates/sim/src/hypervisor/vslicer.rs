@@ -14,6 +14,7 @@ use super::Host;
 use super::Hypervisor;
 use super::Pick;
 use super::Why;
+use super::checks::ensure;
 use crate::ids::Vcpu;
 use crate::machine::State;
 
@@ -31,6 +32,13 @@ struct Lane {
     round: Round,
     table: Vec<vslicer::Vcpu>,
     vcpus: Vec<Vcpu>,
+}
+
+impl Lane {
+    /// Has nobody been given a slice yet?
+    fn is_new(&self) -> bool {
+        self.round.used() == Ns::ZERO && self.table.iter().all(|v| v.left == Ns::ZERO)
+    }
 }
 
 impl Vslicer {
@@ -112,5 +120,31 @@ impl Hypervisor for Vslicer {
         let (pcpu, seat) = self.seat[vcpu.index()];
         let lane = &mut self.lanes[pcpu.index()];
         lane.round.on_charge(&mut lane.table[seat], ran);
+    }
+
+    fn check(&self, host: &Host<'_>) -> Result<(), String> {
+        let seated = self
+            .lanes
+            .iter()
+            .map(|lane| lane.vcpus.len())
+            .sum::<usize>();
+        ensure(seated == host.vcpus().count(), || {
+            format!("{seated} have a seat")
+        })?;
+        for (vcpu, &(pcpu, seat)) in host.vcpus().zip(&self.seat) {
+            let there = self.lanes[pcpu.index()].vcpus.get(seat);
+            ensure(there == Some(&vcpu), || {
+                format!("vCPU {there:?} has seat {seat} of pCPU {pcpu}, vCPU {vcpu}'s")
+            })?;
+        }
+        // SL1: what was run in a round is what is gone of everybody's slice.
+        for (pcpu, lane) in host.pcpus().zip(&self.lanes) {
+            let had = lane.table.iter().map(|v| self.settings.slice - v.left);
+            let (had, used) = (had.sum::<Ns>(), lane.round.used());
+            ensure(had == used || lane.is_new(), || {
+                format!("of the slices on pCPU {pcpu} {had} are gone and {used} were run")
+            })?;
+        }
+        Ok(())
     }
 }

@@ -4,8 +4,10 @@
 //! decisions are `policy::host::{ltcr, rass, monitor, adjuster}`.
 //!
 //! Core c has the hyperthreads 2c (for compute) and 2c + 1 (for I/O). IPC is work
-//! per running time, which is what the sibling takes away (B7). There are no
-//! cycle counters here, so partners are chosen by fairness among the few (M19).
+//! per running time, which is what the sibling takes away (B7). Cycle accounts (M18) are
+//! those of the tasks that have a profile; of vCPUs without one the partner is chosen by
+//! fairness (M19). Two that go together are not faster for it here: what one takes from
+//! the other is B7's, whoever they are.
 
 use policy::host::adjuster;
 use policy::host::ltcr;
@@ -34,6 +36,9 @@ pub struct VsmtioSettings {
     pub rass: Option<rass::Settings>,
     /// Adjuster. None: vCPUs stay on their core.
     pub adjuster: Option<adjuster::Settings>,
+    /// A borrower is chosen by symbiosis among the few (M18, M19), as far as cycles are
+    /// known. False: by fairness alone.
+    pub symbiosis: bool,
     /// Slice under contention.
     pub slice: Ns,
     /// A compute-bound vCPU gives the I/O hyperthread that it was lent back as soon
@@ -54,6 +59,7 @@ impl Default for VsmtioSettings {
             ltcr: Some(ltcr::Settings::default()),
             rass: Some(rass::Settings::default()),
             adjuster: Some(adjuster::Settings::default()),
+            symbiosis: true,
             slice: Ns::from_ms(11),
             yields: true,
             wakeup_granularity: Ns::from_ms(4),
@@ -72,6 +78,8 @@ pub struct Vsmtio {
     cores: Vec<Option<Ltcr>>,
     /// Counters of each vCPU at the beginning of the period.
     last: Vec<Seen>,
+    /// By vCPU: its cycles in the last period in which any were measured.
+    cycles: Vec<Option<rass::Cycles>>,
     periods: u32,
     swaps: u64,
     lent: u64,
@@ -83,6 +91,7 @@ struct Seen {
     waits: u64,
     work: Ns,
     ran: Ns,
+    cycles: rass::Cycles,
 }
 
 impl Vsmtio {
@@ -96,6 +105,7 @@ impl Vsmtio {
             class: Vec::new(),
             cores: Vec::new(),
             last: Vec::new(),
+            cycles: Vec::new(),
             periods: 0,
             swaps: 0,
             lent: 0,
@@ -217,9 +227,30 @@ impl Vsmtio {
             .fair
             .waiting(sibling)
             .filter(may)
-            .map(|v| (v.index(), None))
+            .map(|v| (v.index(), self.cycles[v.index()]))
             .collect();
-        rass::partner(None, &ready, candidates).map(|v| Vcpu(v as u32))
+        // M18 is about who computes beside whom: on the I/O hyperthread.
+        let by_symbiosis = self.settings.symbiosis && Self::is_io_thread(pcpu);
+        let running = host.on(sibling).filter(|_| by_symbiosis);
+        let running = running.and_then(|v| self.cycles[v.index()]);
+        rass::partner(running.as_ref(), &ready, candidates).map(|v| Vcpu(v as u32))
+    }
+
+    /// M18: what each vCPU's cycles went into in the period that ends.
+    fn account_cycles(&mut self, host: &Host<'_>) {
+        for vcpu in host.vcpus() {
+            let (now, last) = (host.vcpu(vcpu).cycles, self.last[vcpu.index()].cycles);
+            // A window that opens begins the counters anew.
+            let more = |now: u64, last: u64| now.checked_sub(last).unwrap_or(now);
+            let cycles = rass::Cycles {
+                total: more(now.total, last.total),
+                base: more(now.base, last.base),
+                miss: more(now.miss, last.miss),
+            };
+            if cycles.total > 0 {
+                self.cycles[vcpu.index()] = Some(cycles);
+            }
+        }
     }
 }
 
@@ -233,6 +264,7 @@ impl Hypervisor for Vsmtio {
         let vcpus = host.vcpus().count();
         self.class = vec![Class::Cpu; vcpus];
         self.last = vec![Seen::default(); vcpus];
+        self.cycles = vec![None; vcpus];
         let cores = host.pcpu_count().div_ceil(2) as usize;
         self.cores = vec![self.settings.ltcr.as_ref().map(Ltcr::new); cores];
         if let Some(rass) = self.settings.rass.clone() {
@@ -322,6 +354,7 @@ impl Hypervisor for Vsmtio {
 
     fn slow(&mut self, host: &mut Host<'_>) {
         self.periods += 1;
+        self.account_cycles(host);
         for core in 0..self.cores.len() {
             let mut progress = vec![None; self.class.len()];
             for vcpu in self.members(host, core) {
@@ -349,6 +382,7 @@ impl Hypervisor for Vsmtio {
                 waits: facts.waits,
                 work: facts.work,
                 ran: facts.ran,
+                cycles: facts.cycles,
             };
             // A new class may mean another hyperthread.
             if facts.state == State::Queued {
@@ -363,7 +397,98 @@ impl Hypervisor for Vsmtio {
         }
     }
 
+    fn check(&self, host: &Host<'_>) -> Result<(), String> {
+        self.fair.check(host)
+    }
+
     fn counters(&self) -> Vec<(&'static str, u64)> {
         vec![("swaps", self.swaps), ("lent", self.lent)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hypervisor::Requests;
+    use crate::hypervisor::tests::staged;
+
+    fn cycles(base: u64, miss: u64) -> Option<rass::Cycles> {
+        let total = 1000;
+        Some(rass::Cycles { total, base, miss })
+    }
+
+    /// M18, M19: vCPU 0 computes on the first hyperthread and issues all the time; vCPUs 1
+    /// to 4 wait for it, in this order by fairness, and the other hyperthread is idle.
+    /// vCPU 2 waits for memory: the best of the first three. vCPU 4 is as good, but not
+    /// among the few. Without symbiosis, without cycles, or where it is the first
+    /// hyperthread that borrows, it is the first.
+    #[test]
+    fn the_most_symbiotic_of_a_few_is_borrowed() {
+        let accounts = [
+            cycles(1000, 0),
+            cycles(800, 200),
+            cycles(100, 900),
+            cycles(600, 400),
+            cycles(0, 1000),
+        ];
+        let borrowed = |symbiosis: bool, accounts: &[Option<rass::Cycles>], io_thread: bool| {
+            let (busy, idle) = match io_thread {
+                true => (CpuId(0), CpuId(1)),
+                false => (CpuId(1), CpuId(0)),
+            };
+            let mut machine = staged::machine(2, 5);
+            machine.pcpus[0].sibling = Some(CpuId(1));
+            machine.pcpus[1].sibling = Some(CpuId(0));
+            let settings = VsmtioSettings {
+                symbiosis,
+                ..VsmtioSettings::default()
+            };
+            let mut policy = Vsmtio::new("vsmtio", settings);
+            let mut requests = Requests::default();
+            policy.start(&mut staged::host(&machine, &mut requests, 0));
+            for n in 0..5 {
+                staged::wait(&mut machine, Vcpu(n), 0);
+                let host = staged::host(&machine, &mut requests, 0);
+                policy.fair.carry(&host, Vcpu(n), busy);
+                policy.fair.wake(&host, Vcpu(n));
+            }
+            let host = staged::host(&machine, &mut requests, 0);
+            policy.fair.take(&host, Vcpu(0), busy);
+            staged::run(&mut machine, Vcpu(0), busy, 0);
+            policy.cycles = accounts.to_vec();
+            policy.borrow(&staged::host(&machine, &mut requests, 1), idle)
+        };
+        assert_eq!(borrowed(true, &accounts, true), Some(Vcpu(2)));
+        assert_eq!(borrowed(false, &accounts, true), Some(Vcpu(1)));
+        assert_eq!(borrowed(true, &[None; 5], true), Some(Vcpu(1)));
+        assert_eq!(borrowed(true, &accounts, false), Some(Vcpu(1)));
+    }
+
+    /// What was measured counts until something newer is; a window that opens is no
+    /// period of its own.
+    #[test]
+    fn cycles_are_those_of_the_last_period_with_any() {
+        let mut machine = staged::machine(2, 1);
+        let mut policy = Vsmtio::new("vsmtio", VsmtioSettings::default());
+        let mut requests = Requests::default();
+        policy.start(&mut staged::host(&machine, &mut requests, 0));
+        let steps = [
+            ((0, 0), None),
+            ((1000, 600), Some((1000, 600))),
+            ((1000, 600), Some((1000, 600))),
+            ((1500, 700), Some((500, 100))),
+            ((200, 50), Some((200, 50))),
+        ];
+        for (n, ((total, base), expected)) in steps.into_iter().enumerate() {
+            machine.vcpus[0].cycles = rass::Cycles {
+                total,
+                base,
+                miss: 0,
+            };
+            let mut host = staged::host(&machine, &mut requests, n as u64 * 100);
+            policy.slow(&mut host);
+            let found = policy.cycles[0].map(|c| (c.total, c.base));
+            assert_eq!(found, expected, "period {n}");
+        }
     }
 }

@@ -128,6 +128,10 @@ impl Hypervisor for Waits {
         self.inner.timer(host, token);
     }
 
+    fn check(&self, host: &Host<'_>) -> Result<(), String> {
+        self.inner.check(host)
+    }
+
     fn counters(&self) -> Vec<(&'static str, u64)> {
         self.inner.counters()
     }

@@ -20,9 +20,9 @@ impl Machine {
         p.activity = activity;
     }
 
-    /// Books the time of a vCPU up to now and changes its state. Returns the
-    /// time that it had its pCPU.
-    pub(crate) fn set_state(&mut self, now: Time, vcpu: Vcpu, state: State) -> Ns {
+    /// Books the time of a vCPU up to now and changes its state. The time that it had
+    /// its pCPU is owed to the policy.
+    pub(crate) fn set_state(&mut self, now: Time, vcpu: Vcpu, state: State) {
         let v = &mut self.vcpus[vcpu.index()];
         let length = now.since(v.since);
         let had = matches!(v.state, State::Running(_) | State::Waiting(_));
@@ -44,6 +44,7 @@ impl Machine {
             }
         }
         v.ran += ran;
+        v.owed += ran;
         if let Some(log) = self.log.as_mut().filter(|log| log.vm == v.vm) {
             log.push(
                 v.id,
@@ -56,7 +57,6 @@ impl Machine {
         }
         v.since = now;
         v.state = state;
-        ran
     }
 
     /// Books everything up to now; nothing else changes.
@@ -71,7 +71,8 @@ impl Machine {
 
     /// Are all books in balance at `now`? Every pCPU and vCPU has had exactly
     /// the time since the start, the vCPUs together exactly the time that the
-    /// pCPUs gave, and no vCPU is in two places.
+    /// pCPUs gave, no vCPU is in two places, and nobody has left a pCPU without its
+    /// policy having been charged for it.
     ///
     /// # Errors
     /// A text that says what is wrong: a bug of the simulator.
@@ -110,6 +111,12 @@ impl Machine {
                 return Err(format!("vCPU {n} has had {sum} of {total}"));
             }
             taken += v.ran;
+            if let State::Halted | State::Queued = v.state
+                && v.owed > Ns::ZERO
+            {
+                let owed = v.owed;
+                return Err(format!("vCPU {n} is {:?}, uncharged for {owed}", v.state));
+            }
             if let State::Running(p) | State::Waiting(p) = v.state {
                 taken += open;
                 if self.pcpus[p.index()].vcpu != Some(Vcpu(n as u32)) {

@@ -62,7 +62,9 @@ impl Default for Tuning {
 pub(crate) fn own_slices(name: &str) -> Option<&'static str> {
     Some(match name {
         "credit1" | "credit1-hardened" => "30 ms, 10 ms after an I/O response",
-        "ische" | "ische-auto" => "30 ms on general cores, 10 ms on I/O cores",
+        "ische" | "ische-hardened" | "ische-auto" | "ische-auto-hardened" => {
+            "30 ms on general cores, 10 ms on I/O cores"
+        }
         "eevdf" => "3 ms",
         "eevdf-slices" => "3 ms, 500 us for I/O-intensive VMs",
         _ => return None,

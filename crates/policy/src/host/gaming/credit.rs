@@ -69,6 +69,58 @@ impl Scheduler for Credit1 {
     }
 }
 
+/// Credit1 as the host scheduler has it: what is burned is handed out again
+/// ([`credit1::Pool`], `rule_credit1.h`).
+struct Pooled {
+    inner: Credit1,
+    pool: credit1::Pool,
+    parts: Vec<credit1::Part>,
+}
+
+impl Pooled {
+    fn new(settings: credit1::Settings) -> Self {
+        Self {
+            inner: Credit1::new(settings),
+            pool: credit1::Pool::default(),
+            parts: vec![credit1::Part::default(); VICTIMS + 1],
+        }
+    }
+}
+
+impl Scheduler for Pooled {
+    fn wake(&mut self, v: usize, wake: Wake, running: Option<usize>) -> bool {
+        self.pool.join(&self.inner.table[v], &mut self.parts[v]);
+        self.inner.wake(v, wake, running)
+    }
+
+    fn charge(&mut self, v: usize, ran: Ns) {
+        let (vcpu, part) = (&mut self.inner.table[v], &mut self.parts[v]);
+        self.pool.on_charge(vcpu, part, ran, &self.inner.settings);
+    }
+
+    fn stop(&mut self, v: usize, sleeps: bool) {
+        if sleeps {
+            let (vcpu, part) = (&mut self.inner.table[v], &mut self.parts[v]);
+            self.pool.sleep(vcpu, part, &self.inner.settings);
+        }
+        self.inner.stop(v, sleeps);
+    }
+
+    fn pick(&mut self, now: Time) -> Option<(usize, Ns)> {
+        self.inner.pick(now)
+    }
+
+    fn tick(&mut self, now: Time, _running: Option<usize>) {
+        if self.pool.hand_out(now, &self.inner.settings) {
+            for (vcpu, part) in self.inner.table.iter_mut().zip(&mut self.parts) {
+                self.pool.take(vcpu, part);
+            }
+            let (table, settings) = (&self.inner.table, &self.inner.settings);
+            self.inner.queue.resort(table, settings);
+        }
+    }
+}
+
 struct Credit2 {
     settings: credit2::Settings,
     table: Vec<credit2::Vcpu>,
@@ -134,6 +186,28 @@ fn with_boost_for_under_only_no_sleep_pattern_gains() {
     let settings = credit1::Settings::hardened();
     let (gain, attack) = worst(credit1(&settings), sleeps());
     assert!(gain <= 1010, "{gain} by {attack:?}");
+}
+
+/// The same attack on the pools of the host scheduler: what the others burn is handed out
+/// to the attacker as well, but BOOST asks for no credit. With the fix nothing gains: a
+/// sleeper keeps no more than its limit, and that once.
+#[test]
+fn a_pool_is_no_prey_for_sleepers_unless_boost_is() {
+    let attack = Attack::Sleeps {
+        run: Ns::from_us(9990),
+        sleep: Ns::from_us(10),
+        io: true,
+    };
+    let published = gain(Pooled::new(credit1::Settings::default()), attack);
+    assert!(published > 2900, "three times its share: {published}");
+    let settings = credit1::Settings::hardened();
+    let (fixed, attack) = worst(|| Pooled::new(settings.clone()), sleeps());
+    assert!(fixed <= 1010, "{fixed} by {attack:?}");
+    let dodges = Attack::DodgesTicks {
+        tick: Ns::from_ms(10),
+    };
+    let dodged = gain(Pooled::new(settings.clone()), dodges);
+    assert!(dodged <= 1010, "{dodged}");
 }
 
 /// Xen samples; the text says that running burns credit (K5). Who is never there

@@ -5,6 +5,15 @@
 //! that the model monitors the type. A VM is I/O-intensive if it waits for
 //! responses often and does not need much CPU time: both, because many events
 //! beside a saturated CPU belong on a general core, where the CPU time is.
+//!
+//! # Weakness
+//!
+//! Events can be faked, and a VM that wants much and is taken for I/O-intensive has an
+//! I/O core to itself where others share theirs. [`Classifier::on_period_of_share`] is
+//! the fix: an I/O core is for who wants no more than its share, over all the periods
+//! that are looked at together, so that there is no CPU time to gain.
+
+use std::collections::VecDeque;
 
 use units::Ns;
 use units::Permille;
@@ -53,13 +62,19 @@ pub struct Period {
 pub struct Classifier {
     kind: Kind,
     against: u32,
+    /// The latest periods, where they are judged together.
+    recent: VecDeque<Period>,
 }
 
 impl Classifier {
     /// A VM of this type.
     #[must_use]
     pub fn new(kind: Kind) -> Self {
-        Self { kind, against: 0 }
+        Self {
+            kind,
+            against: 0,
+            recent: VecDeque::new(),
+        }
     }
 
     /// Its type now.
@@ -73,7 +88,7 @@ impl Classifier {
         if self.kind == Kind::Dom0 || period.length == Ns::ZERO || period.vcpus == 0 {
             return false;
         }
-        let seen = self.seen(period, settings);
+        let seen = self.seen(period, settings.cpu_max, settings);
         if seen == self.kind {
             self.against = 0;
             return false;
@@ -87,9 +102,46 @@ impl Classifier {
         true
     }
 
-    fn seen(&self, period: &Period, settings: &Settings) -> Kind {
+    /// The same with our fix: the last [`Settings::periods`] periods are judged by their
+    /// sums, which no pattern of good and bad ones hides from, and a VM that wants more
+    /// than `share` of a pCPU for each vCPU is CPU-intensive: what one would have if all
+    /// VMs took what is theirs by weight.
+    pub fn on_period_of_share(
+        &mut self,
+        period: &Period,
+        share: Permille,
+        settings: &Settings,
+    ) -> bool {
+        if self.kind == Kind::Dom0 || period.length == Ns::ZERO || period.vcpus == 0 {
+            return false;
+        }
+        self.recent.push_back(*period);
+        let wanted = settings.periods.max(1) as usize;
+        while self.recent.len() > wanted {
+            self.recent.pop_front();
+        }
+        let mut all = Period {
+            vcpus: period.vcpus,
+            ..Period::default()
+        };
+        for one in &self.recent {
+            all.length += one.length;
+            all.events = all.events.saturating_add(one.events);
+            all.demand += one.demand;
+        }
+        let seen = self.seen(&all, settings.cpu_max.min(share), settings);
+        // One of which little is known is CPU-intensive: that has nothing to give away.
+        let known = self.recent.len() == wanted || seen == Kind::Cpu;
+        let changes = known && seen != self.kind;
+        if changes {
+            self.kind = seen;
+        }
+        changes
+    }
+
+    fn seen(&self, period: &Period, cpu_max: Permille, settings: &Settings) -> Kind {
         let vcpu_time = period.length * u64::from(period.vcpus);
-        if Permille::of(period.demand, vcpu_time) > settings.cpu_max {
+        if Permille::of(period.demand, vcpu_time) > cpu_max {
             return Kind::Cpu;
         }
         let limit = match self.kind {

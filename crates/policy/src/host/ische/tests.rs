@@ -129,6 +129,40 @@ fn a_vm_is_classified_by_events_and_demand() {
     assert_eq!(settings.cpu_max, Permille::new(700));
 }
 
+/// With a share of 500 per vCPU, five periods of 100 ms and two vCPUs: 500 ms of demand
+/// are the limit, however they are spread. Four idle periods do not hide a fifth of 520.
+#[test]
+fn whoever_wants_more_than_its_share_is_cpu_intensive() {
+    let settings = classify::Settings::default();
+    let share = Permille::new(500);
+    let after = |demands: &[u64]| {
+        let mut vm = Classifier::new(Kind::Cpu);
+        for ms in demands {
+            vm.on_period_of_share(&period(500, *ms), share, &settings);
+        }
+        vm.kind()
+    };
+    assert_eq!(after(&[100; 4]), Kind::Cpu, "not known yet");
+    assert_eq!(after(&[100; 5]), Kind::Io);
+    assert_eq!(after(&[200, 200, 100, 0, 0]), Kind::Io);
+    assert_eq!(after(&[200, 200, 102, 0, 0]), Kind::Cpu);
+    // I/O-intensive and then a burst: at once.
+    assert_eq!(after(&[100, 100, 100, 100, 100, 102]), Kind::Cpu);
+    // The limit for all still is one.
+    let mut vm = Classifier::new(Kind::Cpu);
+    for _ in 0..9 {
+        vm.on_period_of_share(&period(500, 150), Permille::new(1000), &settings);
+    }
+    assert_eq!(vm.kind(), Kind::Cpu);
+    // Published: verdicts in a row, and four of five periods are forgotten.
+    let mut vm = Classifier::new(Kind::Io);
+    for n in 0..50 {
+        let ms = if n % 5 == 4 { 10 } else { 200 };
+        vm.on_period(&period(500, ms), &settings);
+    }
+    assert_eq!(vm.kind(), Kind::Io);
+}
+
 #[test]
 fn one_odd_period_changes_nothing_and_dom0_never_changes() {
     let settings = classify::Settings::default();

@@ -363,6 +363,11 @@ impl Hypervisor for Jupiter {
         self.end_period(host);
     }
 
+    fn check(&self, host: &Host<'_>) -> Result<(), String> {
+        self.fair.check(host)?;
+        self.check_period(host)
+    }
+
     fn counters(&self) -> Vec<(&'static str, u64)> {
         vec![
             ("swaps", self.swaps),

@@ -13,6 +13,7 @@ use units::Permille;
 
 use super::Jupiter;
 use crate::hypervisor::Host;
+use crate::hypervisor::checks::ensure;
 use crate::ids::Vcpu;
 use crate::machine::State;
 
@@ -155,6 +156,30 @@ impl Jupiter {
         for (time, got) in self.vm_time.iter_mut().zip(&got) {
             *time += Ns(*got);
         }
+    }
+
+    /// J8: the weights of a VM's vCPUs add up to what they were, their slices to no more
+    /// than the VM has; J16: what all VMs have to no more than there is.
+    pub(super) fn check_period(&self, host: &Host<'_>) -> Result<(), String> {
+        for (vm, &time) in self.vm_time.iter().enumerate() {
+            let entities = || Self::of_vm(host, vm).map(|v| &self.vcpus[v.index()]);
+            let weight: dats::Weight = entities().map(|v| v.weight).sum();
+            let start = dats::UNIT * entities().count() as u64;
+            ensure(weight == start, || {
+                format!("the weights of VM {vm} are {weight}, of {start} at the start")
+            })?;
+            let slices: Ns = entities().map(|v| v.base).sum();
+            ensure(slices <= time, || {
+                format!("the slices of VM {vm} are {slices}, it has {time}")
+            })?;
+            let used = entities().map(|v| v.used).max().unwrap_or(Ns::ZERO);
+            ensure(used <= PERIOD, || format!("a vCPU of VM {vm} used {used}"))?;
+        }
+        let all: Ns = self.vm_time.iter().copied().sum();
+        let capacity = PERIOD * u64::from(host.pcpu_count());
+        ensure(all <= capacity, || {
+            format!("all VMs may use {all} of {capacity}")
+        })
     }
 
     /// DASL, VM by VM; by vCPU: had it slice left?

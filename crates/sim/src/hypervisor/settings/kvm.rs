@@ -124,8 +124,8 @@ pub(super) fn vsmtio(fields: &mut Fields<'_>, settings: &mut VsmtioSettings) {
         &mut settings.rass,
         rass::Settings::default(),
         |fields, own| {
-            // Not `candidates` (M19): without cycle counters, as here, the first of
-            // them is the partner.
+            // Not `candidates` and `symbiosis` (M18, M19): a scenario's tasks do not say what
+            // their cycles go into, so the first candidate is the partner.
             let compensation = &mut own.compensation_permille;
             fields.number("rass_compensation_permille", "M17", TIMES, compensation);
         },

@@ -79,6 +79,8 @@ pub enum Settings {
         rules: rules::Settings,
         /// VMs are classified by their counters, with these settings.
         automatic: Option<classify::Settings>,
+        /// Nobody gains by being classified: our fix.
+        within_share: bool,
         /// Of the choice of cores (S2).
         seed: u64,
     },
@@ -164,8 +166,9 @@ impl Policy {
             Settings::Ische {
                 rules,
                 automatic,
+                within_share,
                 seed,
-            } => xen::ische(&mut fields, rules, automatic, seed),
+            } => xen::ische(&mut fields, rules, automatic, within_share, seed),
             Settings::Vslicer(own) => xen::vslicer(&mut fields, own),
             Settings::Waits { below, waits } => kvm::waits(&mut fields, below, waits),
             Settings::Vsmtio(own) => kvm::vsmtio(&mut fields, own),
@@ -189,8 +192,9 @@ impl Policy {
             Settings::Ische {
                 rules,
                 automatic,
+                within_share,
                 seed,
-            } => Box::new(ische(name, &rules, automatic, seed)),
+            } => Box::new(ische(name, &rules, automatic, within_share, seed)),
             Settings::Vslicer(own) => Box::new(Vslicer::new(own)),
             Settings::Waits { below, waits } => {
                 Box::new(Waits::new(Box::new(Cfs::new(below)), waits))

@@ -182,6 +182,7 @@ pub(super) fn ische(
     fields: &mut Fields<'_>,
     settings: &mut ische::Settings,
     automatic: &mut Option<classify::Settings>,
+    within_share: &mut bool,
     seed: &mut u64,
 ) {
     fields.number(
@@ -214,6 +215,7 @@ pub(super) fn ische(
         );
         fields.number("classify_periods", "open", 1..=1000, &mut own.periods);
     });
+    fields.switch("within_share", "", within_share);
     credit1(fields, &mut settings.credit, false);
 }
 

@@ -57,6 +57,9 @@ pub(super) enum Task {
     Dodges(Ns, Ns),
     /// Computes and asks for a byte after so much, for which it does not wait.
     Fakes(Ns),
+    /// Reads like [`Task::Reads`] for half a second. Then it computes for the first and asks
+    /// for a byte each millisecond, sleeps for the second, again and again.
+    Pretends(Ns, Ns),
 }
 
 /// A reader with so much work for each request.
@@ -76,13 +79,14 @@ fn reader(work: Ns) -> Box<dyn Program> {
     }))
 }
 
-/// A VM: the tasks of each vCPU, weight, shares if it is a control group, whether vCPU n
-/// may use pCPU n alone, declared I/O-intensive.
+/// A VM: the tasks of each vCPU, weight, shares if it is a control group, cap, whether
+/// vCPU n may use pCPU n alone, declared I/O-intensive.
 #[derive(Clone, Debug)]
 pub(super) struct Vm {
     pub(super) vcpus: Vec<Vec<Task>>,
     pub(super) weight: u32,
     pub(super) shares: Option<u32>,
+    pub(super) cap_permille: u32,
     pub(super) pinned: bool,
     pub(super) io: bool,
 }
@@ -92,6 +96,7 @@ pub(super) fn vm(vcpus: &[&[Task]]) -> Vm {
         vcpus: vcpus.iter().map(|tasks| tasks.to_vec()).collect(),
         weight: NORMAL_WEIGHT,
         shares: None,
+        cap_permille: 0,
         pinned: false,
         io: vcpus
             .iter()
@@ -153,6 +158,37 @@ impl Program for Napping {
     }
 }
 
+/// Is a reader at first, and then makes I/O events while it computes and sleeps so that it
+/// does not look busy.
+#[derive(Debug)]
+struct Pretending {
+    reads: Box<dyn Program>,
+    /// Steps of `reads`; each read has four.
+    read: u32,
+    fakes: FakeIo,
+    works: Ns,
+    sleeps: Ns,
+    ran: Ns,
+}
+
+impl Program for Pretending {
+    fn next(&mut self, cx: &mut Cx<'_>) -> Step {
+        if cx.now < Time::ZERO + Ns::from_ms(500) || !self.read.is_multiple_of(4) {
+            self.read += 1;
+            return self.reads.next(cx);
+        }
+        if self.ran >= self.works {
+            self.ran = Ns::ZERO;
+            return Step::Sleep(self.sleeps);
+        }
+        let step = self.fakes.next(cx);
+        if let Step::Compute(length) = step {
+            self.ran += length;
+        }
+        step
+    }
+}
+
 type Record = Arc<Mutex<Vec<(Time, CpuId, Vcpu, Option<Ns>)>>>;
 
 /// Writes down every pick.
@@ -210,6 +246,9 @@ impl Hypervisor for Recorded {
     }
     fn timer(&mut self, host: &mut Host<'_>, token: u64) {
         self.inner.timer(host, token);
+    }
+    fn check(&self, host: &Host<'_>) -> Result<(), String> {
+        self.inner.check(host)
     }
     fn counters(&self) -> Vec<(&'static str, u64)> {
         self.inner.counters()
@@ -276,6 +315,7 @@ fn simulate(bed: &Bed, policy: Box<dyn Hypervisor>, vms: &[Vm], length: Ns) -> O
         let id = machine.add_vm(&format!("vm{n}"), vm.weight, &pins);
         machine.vms[n].io_intensive = vm.io;
         machine.vms[n].shares = vm.shares;
+        machine.vms[n].cap_permille = vm.cap_permille;
         let first = Vcpu(machine.vms[n].vcpus.start);
         let mut guest = Guest::new(id, first, vm.vcpus.len() as u32, kernel, 1);
         let tasks = || vm.vcpus.iter().flatten();
@@ -312,6 +352,14 @@ fn new_task(task: Task, vcpu: VcpuId) -> NewTask {
         Task::Works(length) => reader(length),
         Task::Dodges(tick, early) => Box::new(Dodger::new(tick, early)),
         Task::Fakes(every) => Box::new(FakeIo::new(DeviceId(0), every)),
+        Task::Pretends(works, sleeps) => Box::new(Pretending {
+            reads: reader(Ns::from_us(200)),
+            read: 0,
+            fakes: FakeIo::new(DeviceId(0), Ns::from_ms(1)),
+            works,
+            sleeps,
+            ran: Ns::ZERO,
+        }),
         Task::Barrier(length) => Box::new(Parallel {
             length,
             computed: false,

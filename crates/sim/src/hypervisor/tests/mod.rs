@@ -4,6 +4,8 @@
 
 mod all;
 mod bed;
+mod caps;
+mod cfs;
 mod gaming;
 mod golden;
 mod groups;

@@ -148,7 +148,7 @@ fn ische_keeps_io_and_compute_apart() {
         general_cores: 1,
         ..IscheSettings::default()
     };
-    let policy = Box::new(ische("ische", &settings, None, 1));
+    let policy = Box::new(ische("ische", &settings, None, false, 1));
     let outcome = run(policy, 2, false, FREE, &vms, Ns::from_ms(1200));
     let cores = [outcome.order(0), outcome.order(1)];
     let io = cores.iter().find(|c| c.iter().any(|o| o.1 == 0)).unwrap();

@@ -7,6 +7,7 @@
 //! what part of its load it has there (`calc_group_shares()`, in `shares`). Left out:
 //! bandwidth limits, buddies, and the levels of libvirt that have one member each.
 
+mod check;
 mod load;
 mod shares;
 mod turns;

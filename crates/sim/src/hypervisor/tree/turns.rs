@@ -4,8 +4,6 @@
 use units::CpuId;
 use units::Ns;
 
-use super::At;
-use super::Entity;
 use super::Tree;
 use crate::hypervisor::Host;
 use crate::ids::Vcpu;
@@ -69,7 +67,6 @@ impl Tree {
     /// Linux compares a lead in virtual time with a slice in real time, so the turns
     /// of groups of a small share end with the first tick after the least granularity.
     pub(in crate::hypervisor) fn tick(&mut self, host: &mut Host<'_>) {
-        debug_assert!(self.adds_up(), "{self:?}");
         self.shares.refresh(host.now());
         for pcpu in 0..self.pcpus {
             let Some(running) = self.running[pcpu] else {
@@ -82,23 +79,6 @@ impl Tree {
                 host.kick(CpuId(pcpu as u32));
             }
         }
-    }
-
-    /// Are weights and numbers of all queues those of who is in them?
-    fn adds_up(&self) -> bool {
-        let queues = (0..self.queues.len()).all(|n| {
-            let here = |e: &&Entity| e.queue == n && e.at != At::Off;
-            let members = || self.entities.iter().filter(here);
-            let q = &self.queues[n];
-            q.weight == members().map(|e| e.weight).sum::<u64>()
-                && q.count == members().count() as u64
-                && q.count == (q.queued.iter().count() + usize::from(q.current.is_some())) as u64
-        });
-        let waiting = (0..self.pcpus).all(|p| {
-            let pcpu = CpuId(p as u32);
-            self.waiting(pcpu).count() == self.waiting[p]
-        });
-        queues && waiting
     }
 
     fn has_ended(&self, entity: usize) -> bool {
