@@ -112,7 +112,7 @@ fn ratios_to_solo(file: &str, misses: &[(&str, &str, u32, f64, &str)]) {
     let measured = scenario.measured.clone();
     let is_measured = |arm: &str| measured.iter().any(|row| row.arm == arm);
     scenario.arms.retain(|arm| is_measured(&arm.name));
-    let (result, _) = simulate(&scenario).unwrap();
+    let (result, _) = simulate(&scenario).expect("the simulator has all of it");
     let mut wrong = Vec::new();
     let mut compared = 0;
     for row in measured.iter().filter(|row| row.arm != "solo") {
@@ -124,7 +124,8 @@ fn ratios_to_solo(file: &str, misses: &[(&str, &str, u32, f64, &str)]) {
             .ops_per_s;
         let of = |arm: &str, vms| rate(&result, &row.load, arm, vms).expect("it is simulated");
         let ratio = of(&row.arm, row.vms_per_pcpu) / of("solo", 1);
-        let (low, high) = (row.low.unwrap() / solo, row.high.unwrap() / solo);
+        let range = row.low.zip(row.high).expect("several rounds were measured");
+        let (low, high) = (range.0 / solo, range.1 / solo);
         let out = out_of_range(ratio, low, high);
         println!(
             "| {} | {} | {} | {:.3} [{low:.3}..{high:.3}] | {ratio:.3} | {:+.0} % |",

@@ -142,13 +142,14 @@ const POLICIES: [&str; 14] = [
 
 fn result(rig: &str, policy: &str, set: &str) -> RunResult {
     let text = format!("{rig}host = \"{policy}\"\n[sim.policy]\n{set}");
-    let points = Scenario::parse_points(&text, "s.toml", &known().unwrap());
+    let known = known().expect("the embedded files are whole");
+    let points = Scenario::parse_points(&text, "s.toml", &known);
     let points = points.unwrap_or_else(|error| panic!("{policy} {set}: {error}"));
-    simulate(&points[0]).unwrap().0
+    simulate(&points[0]).expect("it can be simulated").0
 }
 
 fn phases(rig: &str, policy: &str, set: &str) -> String {
-    serde_json::to_string(&result(rig, policy, set).phases).unwrap()
+    serde_json::to_string(&result(rig, policy, set).phases).expect("phases are JSON")
 }
 
 /// Values that a key may be set to, as TOML.
@@ -175,9 +176,8 @@ fn values(kind: &PolicyKind) -> Vec<String> {
 }
 
 /// What else has to be set for a key to matter, one of these: credit is hardly ever
-/// exactly 0 where each nanosecond is charged; conflicts on all pCPUs are rare where few
-/// latencies are low; and VMs whose demand turns, as that of lenders has to, make JUPITER
-/// get out of the way.
+/// exactly 0 where each nanosecond is charged, and conflicts on all pCPUs are rare where
+/// few latencies are low.
 fn beside(key: &str) -> &'static [&'static str] {
     match key {
         "zero_is_under" => &["charging = \"sampled\"\n"],
@@ -186,7 +186,6 @@ fn beside(key: &str) -> &'static [&'static str] {
             "rcr_low_latency = \"30 ms\"\ndisable = false\n",
             "rcr_low_latency = \"90 ms\"\ndisable = false\n",
         ],
-        "elb_max_degradation_permille" | "elb_above" => &["disable = false\n"],
         _ => &[""],
     }
 }
@@ -243,7 +242,7 @@ fn row(policy: &str) -> Vec<String> {
         slice,
         sweep_permille: 0,
     };
-    let policy = named(policy, &sharing).unwrap();
+    let policy = named(policy, &sharing).expect("one of TABLES");
     let keys = policy.keys();
     let default = |value: &Value| match value {
         Value::Duration(length) if *length == slice => "`sharing.slice`".to_owned(),
@@ -320,7 +319,7 @@ fn every_key_is_in_the_documentation_with_its_range_default_and_source() {
     for policy in &known.hosts {
         let own = of(&policy.name);
         let has = |table: &&str| own.is_subset(&of(table));
-        assert!(TABLES.iter().any(|t| has(&t)), "{}: no table", policy.name);
+        assert!(TABLES.iter().any(has), "{}: no table", policy.name);
     }
 }
 

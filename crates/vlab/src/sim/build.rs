@@ -105,9 +105,12 @@ pub(super) fn simulation(scenario: &Scenario, step: &Step<'_>, seed: u64) -> any
         platform.costs,
         platform.smt,
     );
-    let pin = |n| match chosen.chooses_cores() {
-        true => Vec::new(),
-        false => vec![CpuId(n)],
+    let pin = |n| {
+        if chosen.chooses_cores() {
+            Vec::new()
+        } else {
+            vec![CpuId(n)]
+        }
     };
     let pins: Vec<Vec<CpuId>> = (0..cpus).map(pin).collect();
     for n in 0..simulated {
