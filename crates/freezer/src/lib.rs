@@ -80,6 +80,7 @@ pub use probe::online_cpus;
 pub use probe::probe;
 pub use run::Counters;
 pub use run::Freezer;
+pub use run::Ready;
 pub use steal::StealEntry;
 pub use trace::Event;
 

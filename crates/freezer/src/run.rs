@@ -78,6 +78,23 @@ pub struct Freezer {
     _exclusive: Exclusive,
 }
 
+/// A run whose programs are loaded and attached and freeze nothing yet: to begin takes
+/// microseconds, to get here a good part of a second. Dropping it leaves nothing behind.
+pub struct Ready {
+    freezer: Freezer,
+    plan: Plan,
+    options: Options,
+}
+
+impl Ready {
+    /// Starts freezing, see [`Freezer::start`]. The deadline counts from here.
+    #[must_use]
+    pub fn begin(mut self) -> Freezer {
+        self.freezer.begin(&self.plan, &self.options);
+        self.freezer
+    }
+}
+
 /// Now, on the clock of the log: `CLOCK_MONOTONIC`.
 fn now() -> Time {
     let t = rustix::time::clock_gettime(ClockId::Monotonic);
@@ -92,6 +109,14 @@ impl Freezer {
     /// # Errors
     /// See [`StartError`]; nothing is frozen then.
     pub fn start(plan: &Plan, options: &Options) -> Result<Self, StartError> {
+        Ok(Self::ready(plan, options)?.begin())
+    }
+
+    /// All of [`Freezer::start`] that takes long: for who has to begin at an instant.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub fn ready(plan: &Plan, options: &Options) -> Result<Ready, StartError> {
         options.check()?;
         let online = online_cpus()?;
         for cpu in plan.cpus().iter() {
@@ -118,7 +143,7 @@ impl Freezer {
             log_per_cpu,
         };
         let bpf = load::load(&sizes, &plan.cpus())?;
-        let mut freezer = Self {
+        let freezer = Self {
             bpf,
             cpus: plan.cpus(),
             t0: Time::ZERO,
@@ -130,8 +155,11 @@ impl Freezer {
             stopped: None,
             _exclusive: exclusive,
         };
-        freezer.begin(plan, options);
-        Ok(freezer)
+        Ok(Ready {
+            freezer,
+            plan: plan.clone(),
+            options: options.clone(),
+        })
     }
 
     fn begin(&mut self, plan: &Plan, options: &Options) {

@@ -97,6 +97,32 @@ fn root_stopping_gives_the_cpu_back_in_the_middle_of_a_gap() {
 }
 
 #[test]
+fn root_freezing_begins_at_once_and_the_first_gap_comes_as_asked() {
+    pin_to(WATCHING);
+    let (mut returned, mut late) = (Vec::new(), Vec::new());
+    for _ in 0..5 {
+        let ready = Freezer::ready(&one_cpu(ms(5), ms(10)), &patient()).unwrap();
+        let called = now();
+        let mut freezer = ready.begin();
+        returned.push(now().since(called));
+        wait_for_gaps(&freezer, 1);
+        stop(&mut freezer);
+        let first = freezer.log()[0];
+        let began = freezer.span().from;
+        assert!(began >= called);
+        assert_eq!(first.planned_out, began + ms(5));
+        assert!(first.out >= first.planned_out, "{first:?}");
+        late.push(first.out.since(first.planned_out));
+    }
+    // Medians of five, as above.
+    returned.sort_unstable();
+    late.sort_unstable();
+    println!("returned after {returned:?}, the first gap late by {late:?}");
+    assert!(returned[2] < Ns::from_us(200), "{returned:?}");
+    assert!(late[2] < Ns::from_us(500), "{late:?}");
+}
+
+#[test]
 fn root_dropping_it_stops_it() {
     pin_to(WATCHING);
     let freezer = Freezer::start(&one_cpu(ms(5), ms(300)), &patient()).unwrap();

@@ -143,6 +143,15 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// The priority of threads with this name; `None`: they are never touched.
+    #[must_use]
+    pub fn priority(&self, comm: &str) -> Option<i32> {
+        self.priorities
+            .iter()
+            .find(|rule| comm.starts_with(&rule.comm_prefix))
+            .map_or(Some(0), |rule| rule.priority)
+    }
+
     /// As published: heartbeat, last value, fixed margin, no lever, no budget.
     #[must_use]
     pub fn published() -> Self {

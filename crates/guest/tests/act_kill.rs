@@ -14,6 +14,7 @@
 
 use std::io::BufRead;
 use std::io::BufReader;
+use std::io::Write as _;
 use std::path::Path;
 use std::process::Child;
 use std::process::ChildStdout;
@@ -236,6 +237,66 @@ impl Scene {
     }
 }
 
+/// The children that a held process starts, one for each line that it reads: nobody
+/// hears of them, so they keep what they have inherited until somebody looks.
+struct Children {
+    pids: Vec<u32>,
+}
+
+const CHILDREN: usize = 3;
+
+impl Children {
+    /// The process that will start them.
+    fn parent() -> Child {
+        Command::new("sh")
+            .args([
+                "-c",
+                "while read line; do sleep 600 </dev/null >/dev/null & echo $!; done; wait",
+            ])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap()
+    }
+
+    /// One scene with one subject, which starts them while it is held.
+    fn scene() -> (Scene, Self) {
+        let mut scene = Scene::with(tempfile::tempdir().unwrap(), vec![Self::parent()]);
+        let parent = &mut scene.subjects[0];
+        let mut input = parent.stdin.take().unwrap();
+        let mut output = BufReader::new(parent.stdout.take().unwrap()).lines();
+        let mut children = Self { pids: Vec::new() };
+        for _ in 0..CHILDREN {
+            writeln!(input, "one more").unwrap();
+            let pid = output.next().unwrap().unwrap().parse().unwrap();
+            children.pids.push(pid);
+        }
+        // Until its input ends it waits for more, and reaps none of them.
+        parent.stdin = Some(input);
+        for pid in &children.pids {
+            assert_eq!(mask(*pid).unwrap().len(), 1, "inherited");
+        }
+        (scene, children)
+    }
+
+    fn assert_widened(&self, scene: &Scene) {
+        for pid in &self.pids {
+            assert_eq!(mask(*pid), scene.before[0]);
+            assert_eq!(policy(*pid), (libc::SCHED_OTHER, 0));
+        }
+    }
+}
+
+impl Drop for Children {
+    fn drop(&mut self) {
+        for pid in &self.pids {
+            // SAFETY: a plain signal. Their parent does not wait for them before its
+            // input ends, so the ids are theirs.
+            unsafe { libc::kill(pid.cast_signed(), libc::SIGKILL) };
+        }
+    }
+}
+
 impl Drop for Scene {
     fn drop(&mut self) {
         // Neither can be waited for here; a test that has failed leaves them.
@@ -357,6 +418,46 @@ fn root_when_both_are_killed_the_next_start_repairs() {
     drop(actor);
     scene.assert_as_before();
     assert_eq!(scene.restored_at_start, "0");
+}
+
+#[test]
+fn root_children_that_inherited_a_mask_get_it_back_from_the_supervisor() {
+    let (mut scene, children) = Children::scene();
+    signal(scene.daemon, Signal::KILL);
+    let ended = line(&mut scene.stdout, "ended ");
+    assert!(ended.starts_with("Some(9) 1 restored"), "{ended}");
+    assert!(ended.contains("0 failed, 3 children widened"), "{ended}");
+    assert_eq!(scene.harness.wait().unwrap().code(), Some(128 + 9));
+    scene.assert_as_before();
+    children.assert_widened(&scene);
+}
+
+#[test]
+fn root_children_that_inherited_a_mask_get_it_back_from_restore_all() {
+    let (mut scene, children) = Children::scene();
+    kill_both(&mut scene);
+    let summary = act::restore_all(&scene.journal(), &Roots::default()).unwrap();
+    assert_eq!(
+        summary,
+        act::Summary {
+            restored: 1,
+            widened: CHILDREN as u64,
+            ..act::Summary::default()
+        }
+    );
+    scene.assert_as_before();
+    children.assert_widened(&scene);
+}
+
+#[test]
+fn root_children_that_inherited_a_mask_get_it_back_at_the_next_start() {
+    let (mut scene, children) = Children::scene();
+    kill_both(&mut scene);
+    let (actor, left) = Actor::start(settings(&scene.journal())).unwrap();
+    assert_eq!((left.restored, left.widened), (1, CHILDREN as u64));
+    drop(actor);
+    scene.assert_as_before();
+    children.assert_widened(&scene);
 }
 
 #[test]

@@ -346,7 +346,9 @@ fn root_doctor_looks_with_the_daemons_own_senses_and_leaves_nothing() {
         );
     }
     assert!(sources[1]["accuracy_ns"].as_u64() >= Some(300_000));
-    assert_eq!(sources[2]["accuracy_ns"], 10_000_000);
+    // USER_HZ is 100, and what is booked at a kernel's tick is a little off that.
+    let account = sources[2]["accuracy_ns"].as_u64().unwrap();
+    assert!((5_000_000..=20_000_000).contains(&account), "{account}");
     assert!(
         json["look"]["vcpus"]
             .as_array()

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a killed daemon held, under the freezer: its supervisor gives it back, or
-//! `vmigrater restore` if that was killed as well.
+//! `vmigrater restore` if that was killed as well. And what one held that cannot go on.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod common;
+
+use std::fs;
 
 use common::Daemon;
 use common::Home;
@@ -13,6 +15,8 @@ use common::program::Program;
 use common::program::one_request_after_another;
 use common::program::state;
 use common::until;
+use rustix::process::Resource;
+use rustix::process::Rlimit;
 use rustix::process::Signal;
 use units::Ns;
 
@@ -105,4 +109,34 @@ fn root_a_killed_daemons_supervisor_gives_back_masks_policies_and_slices() {
         });
         assert!(!home.path("journal").exists(), "{lever}: the journal stays");
     }
+}
+
+/// Somebody takes the descriptors away from a daemon that runs: the kernel lets it open
+/// none, and wait for none either (`poll`, EINVAL).
+#[test]
+fn root_a_daemon_that_cannot_go_on_ends_with_1_and_its_tasks_are_as_before() {
+    let program = Program::start("io_program");
+    let tid = program.threads("pulse-", 1)[0];
+    let before = state(tid);
+    let freezer = freeze(Ns::from_ms(11), 2);
+    let home = Home::new();
+    let mut daemon = Daemon::start_under(&freezer, &home, &config("fifo"));
+    until("the task is held, with a lever", || {
+        let now = state(tid);
+        now.mask != before.mask && now.attr != before.attr
+    });
+    let none = Rlimit {
+        current: Some(0),
+        maximum: Some(0),
+    };
+    rustix::process::prlimit(Some(daemon.daemon_pid()), Resource::Nofile, none).unwrap();
+    // Whoever asks wakes its main thread.
+    assert_ne!(home.run(&["status"]).status.code(), Some(0));
+    assert_eq!(daemon.wait().code(), Some(1));
+    let log = fs::read_to_string(home.path("log")).unwrap();
+    let last = log.lines().last().unwrap();
+    assert!(last.contains("cannot wait") && last.contains(';'), "{log}");
+    until("everything is as before", || state(tid) == before);
+    assert!(!home.path("journal").exists(), "the journal stays");
+    assert!(!home.path("socket").exists(), "the socket stays");
 }

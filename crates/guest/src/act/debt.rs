@@ -12,6 +12,7 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
 use units::CpuSet;
 use units::TaskKey;
@@ -24,7 +25,7 @@ use super::sched;
 use super::task::Roots;
 
 /// A thread that has fewer CPUs than its owner gave it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Debt {
     key: TaskKey,
     /// What its owner had given it, and what has to be asked for to get that.
@@ -35,7 +36,7 @@ pub(super) struct Debt {
     /// What is missing, offline when we looked last.
     missing: CpuSet,
     /// `comm`: cannot be read once the thread is gone.
-    alive: File,
+    alive: Arc<File>,
 }
 
 impl Debt {
@@ -57,7 +58,7 @@ impl Debt {
             asked: mask::owners(original),
             left: facts.mask,
             missing,
-            alive: dir.file("comm").ok()?,
+            alive: Arc::new(dir.file("comm").ok()?),
         })
     }
 
@@ -66,7 +67,7 @@ impl Debt {
     }
 
     /// Tries again. What is then still owed, if anything.
-    fn repay(&mut self, roots: &Roots) -> Repaid {
+    fn repay(&self, roots: &Roots) -> Repaid {
         let tid = self.key.tid;
         let Ok((_, facts)) = roots.facts(self.key) else {
             return Repaid::Void;
@@ -93,11 +94,11 @@ impl Debt {
         }
         tracing::info!(%tid, cpus = %self.missing, "given back: the CPUs are online again");
         match roots.facts(self.key) {
-            Ok((_, facts)) if !still.is_empty() => {
-                self.missing = still;
-                self.left = facts.mask;
-                Repaid::Owed
-            }
+            Ok((_, facts)) if !still.is_empty() => Repaid::Less(Arc::new(Self {
+                missing: still,
+                left: facts.mask,
+                ..self.clone()
+            })),
             _ => Repaid::Paid,
         }
     }
@@ -110,14 +111,16 @@ pub(super) struct Owners {
     pub(super) whole_cpuset: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 enum Repaid {
     /// It has all of its CPUs.
     Paid,
     /// It is gone, or has been given another mask.
     Void,
-    /// Some are still offline.
+    /// All of it is still offline.
     Owed,
+    /// Some of it is: what is owed now.
+    Less(Arc<Debt>),
 }
 
 impl Actor {
@@ -133,29 +136,48 @@ impl Actor {
     pub(super) fn note_debt(&self, tid: Tid, original: &Original) {
         if let Some(debt) = Debt::of(&self.settings.roots, tid, original) {
             tracing::debug!(%tid, cpus = %debt.missing, "offline, given back later");
-            self.debts().push(debt);
+            let debt = Arc::new(debt);
+            self.change_debts(|debts| debts.push(Arc::clone(&debt)));
         }
+    }
+
+    /// Changes the table, without waiting for anybody: see [`Actor::change`].
+    fn change_debts(&self, mut change: impl FnMut(&mut Vec<Arc<Debt>>)) {
+        self.debts.rcu(|debts| {
+            let mut debts = Vec::clone(debts);
+            change(&mut debts);
+            debts
+        });
     }
 
     /// Does any thread lack CPUs that were offline when it was given back?
     #[must_use]
     pub fn owes(&self) -> bool {
-        !self.debts().is_empty()
+        !self.debts.load().is_empty()
     }
 
     /// Gives back what has come online. Returns the threads that have all of their
     /// CPUs now. Reads a few files for each thread: not for one that has to be quick.
     pub fn repay(&self) -> Vec<Tid> {
-        let mut debts = std::mem::take(&mut *self.debts());
         let mut paid = Vec::new();
-        debts.retain_mut(|debt| {
-            let now = debt.repay(&self.settings.roots);
-            if now == Repaid::Paid {
-                paid.push(debt.key.tid);
-            }
-            now == Repaid::Owed
-        });
-        self.debts().append(&mut debts);
+        // They stay in the table meanwhile, for `owed_to`.
+        for debt in &*self.debts.load_full() {
+            let less = match debt.repay(&self.settings.roots) {
+                Repaid::Owed => continue,
+                Repaid::Less(less) => Some(less),
+                Repaid::Void => None,
+                Repaid::Paid => {
+                    paid.push(debt.key.tid);
+                    None
+                }
+            };
+            // It is not there any more if a hold has taken it over.
+            self.change_debts(|debts| {
+                if let Some(at) = debts.iter().position(|d| Arc::ptr_eq(d, debt)) {
+                    debts.splice(at..=at, less.clone());
+                }
+            });
+        }
         paid
     }
 
@@ -164,7 +186,7 @@ impl Actor {
     /// somebody's choice and the missing CPUs forgotten. What its owner had given it, if
     /// anything is owed.
     pub(super) fn owed_to(&self, key: TaskKey, mask: &CpuSet) -> Option<Owners> {
-        let debts = self.debts();
+        let debts = self.debts.load();
         let of = debts
             .iter()
             .find(|debt| debt.key == key && debt.left == *mask)?;
@@ -173,20 +195,22 @@ impl Actor {
 
     /// A hold on this thread sees to what is owed to it.
     pub(super) fn pass_on(&self, key: TaskKey) {
-        self.debts().retain(|debt| debt.key != key);
+        // Mostly nothing is owed to anybody.
+        if self.owes() {
+            self.change_debts(|debts| debts.retain(|debt| debt.key != key));
+        }
     }
 
     /// At the end: what will not be given back.
     pub(super) fn write_off(&self) {
         self.repay();
-        let debts = std::mem::take(&mut *self.debts());
-        for Debt {
-            key,
-            asked,
-            missing,
-            ..
-        } in debts
-        {
+        for debt in &*self.debts.swap(Arc::default()) {
+            let Debt {
+                key,
+                asked,
+                missing,
+                ..
+            } = &**debt;
             tracing::warn!(
                 "thread {key} may not run on CPUs {missing}, which are offline; \
                  once they are back: taskset -p -c {asked} {}",

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Holding threads; `adopt` takes one, `moves` moves it, `release` lets it go.
 //!
-//! An [`Actor`] is shared by all mover threads. What a move touches is the
-//! thread's own [`Held`] and its own slot of the journal, by atomics only: a
-//! mover may be descheduled for a tenth of a second at any instruction, and
-//! then no other may have to wait for it (see the journal's `Position`). Adoption and release
-//! take a lock around a look into a table, levers and release one of the thread
-//! itself; no move takes either.
+//! An [`Actor`] is shared by all mover threads. A mover may be descheduled for a
+//! tenth of a second at any instruction, and then no other may have to wait for it.
+//! So what a move touches is the thread's own [`Held`] and its own slot of the
+//! journal, by atomics only (see the journal's `Position`); tables are replaced, never
+//! locked; and the one lock, of the thread itself for its levers and its release, is
+//! tried by movers and waited for by those who have time ([`Actor::release`]).
 
 mod adopt;
 mod errors;
@@ -23,11 +23,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
-use std::sync::OnceLock;
 use std::sync::PoisonError;
+use std::sync::TryLockError;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
 
+use arc_swap::ArcSwap;
+use arc_swap::ArcSwapOption;
 use policy::guest::wakeup::Lever;
 use units::CpuSet;
 use units::TaskKey;
@@ -104,15 +106,15 @@ pub(super) struct Inner {
     last_tid: Option<u32>,
     pub(super) slot: Slot,
     /// What the thread is to have now that the hold is over: for a mover that
-    /// was overtaken by the end.
-    leave_as: OnceLock<CpuSet>,
+    /// was overtaken by the end. Set once.
+    leave_as: ArcSwapOption<CpuSet>,
     /// Levers, release and the like; never a move.
     slow: Mutex<()>,
     /// No child can have our mask any more.
     swept: AtomicBool,
     /// Children that had ended before their fork event was handled, and may
     /// have started others first.
-    buried: Mutex<HashSet<u32>>,
+    buried: ArcSwap<HashSet<u32>>,
 }
 
 impl Held {
@@ -154,6 +156,12 @@ impl Held {
     pub fn is_over(&self) -> bool {
         self.0.slot.position().ended()
     }
+
+    /// Tests are whoever has his hands on a thread, and descheduled.
+    #[cfg(test)]
+    pub(crate) fn hands_on(&self) -> MutexGuard<'_, ()> {
+        self.0.lock()
+    }
 }
 
 impl Inner {
@@ -166,8 +174,24 @@ impl Inner {
         self.alive.read_at(&mut [0; 16], 0).is_ok()
     }
 
+    /// For who has time: the holder may be descheduled with it.
     fn lock(&self) -> MutexGuard<'_, ()> {
         self.slow.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same without waiting; `None` if somebody else has it.
+    pub(super) fn try_lock(&self) -> Option<MutexGuard<'_, ()>> {
+        match self.slow.try_lock() {
+            Ok(guard) => Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// The first to say it is believed.
+    fn leave_as(&self, mask: CpuSet) {
+        let unset = None::<Arc<CpuSet>>;
+        self.leave_as.compare_and_swap(&unset, Some(Arc::new(mask)));
     }
 
     /// Changes the position, whatever it is; returns what it is then.
@@ -202,15 +226,18 @@ impl Inner {
     /// Remembers a child that has ended; only as many as matter, for after a
     /// sweep they are forgotten.
     pub(super) fn bury(&self, child: Tid) {
-        let mut buried = self.buried.lock().unwrap_or_else(PoisonError::into_inner);
-        if buried.len() < BURIED {
-            buried.insert(child.0);
-        }
+        self.buried.rcu(|buried| {
+            let mut buried = HashSet::clone(buried);
+            if buried.len() < BURIED {
+                buried.insert(child.0);
+            }
+            buried
+        });
     }
 
     /// The children that have ended since this was asked last.
-    pub(super) fn buried(&self) -> HashSet<u32> {
-        std::mem::take(&mut *self.buried.lock().unwrap_or_else(PoisonError::into_inner))
+    pub(super) fn buried(&self) -> Arc<HashSet<u32>> {
+        self.buried.swap(Arc::default())
     }
 }
 
@@ -218,8 +245,8 @@ impl Inner {
 const BURIED: usize = 4096;
 
 /// All holds: those in force and those that are over but whose children have
-/// not been looked at.
-#[derive(Debug, Default)]
+/// not been looked at. Whoever changes them puts a changed copy in their place.
+#[derive(Clone, Debug, Default)]
 pub(super) struct Registry {
     pub(super) live: HashMap<TaskKey, Arc<Inner>>,
     pub(super) over: Vec<Arc<Inner>>,
@@ -227,7 +254,7 @@ pub(super) struct Registry {
 
 impl Registry {
     /// Sorts out holds that have ended.
-    pub(super) fn tidy(&mut self) {
+    fn tidy(&mut self) {
         let over = self
             .live
             .extract_if(|_, inner| inner.slot.position().ended());
@@ -242,9 +269,9 @@ impl Registry {
 pub struct Actor {
     pub(super) settings: Settings,
     journal: Arc<Journal>,
-    pub(super) registry: Mutex<Registry>,
+    registry: ArcSwap<Registry>,
     pub(super) counters: Counters,
-    debts: Mutex<Vec<Debt>>,
+    pub(super) debts: ArcSwap<Vec<Arc<Debt>>>,
     probe: Probe,
     own: [u32; 2],
 }
@@ -258,9 +285,9 @@ impl Actor {
         left.add(balloon::restore_all(&settings.roots));
         let actor = Self {
             journal: Arc::new(journal),
-            registry: Mutex::default(),
+            registry: ArcSwap::default(),
             counters: Counters::default(),
-            debts: Mutex::default(),
+            debts: ArcSwap::default(),
             probe: Probe::run().map_err(StartError::Probe)?,
             own: [std::process::id(), std::os::unix::process::parent_id()],
             settings,
@@ -283,9 +310,12 @@ impl Actor {
     /// The holds in force.
     #[must_use]
     pub fn holds(&self) -> Vec<Held> {
-        let mut registry = self.lock();
-        registry.tidy();
-        registry.live.values().cloned().map(Held).collect()
+        let registry = self.registry.load();
+        let live = registry.live.values();
+        live.filter(|inner| !inner.slot.position().ended())
+            .cloned()
+            .map(Held)
+            .collect()
     }
 
     /// Tests hold threads of their own process.
@@ -294,23 +324,32 @@ impl Actor {
         self.own = [0, 0];
     }
 
-    /// Only ever held for a look into the tables, never over a system call: a
-    /// mover that adopts may be descheduled with it.
-    pub(super) fn lock(&self) -> MutexGuard<'_, Registry> {
-        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Tidies the tables and changes them. Waits for nobody: if somebody was quicker, it
+    /// is done once more on what he has made of them. Some microseconds, and as many
+    /// more as there are holds over ten.
+    pub(super) fn change(&self, mut change: impl FnMut(&mut Registry)) {
+        self.registry.rcu(|registry| {
+            let mut registry = Registry::clone(registry);
+            registry.tidy();
+            change(&mut registry);
+            registry
+        });
     }
 
-    /// Like [`Self::lock`]: for a look into a table.
-    pub(super) fn debts(&self) -> MutexGuard<'_, Vec<Debt>> {
-        self.debts.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The tables as they are now, without what has ended meanwhile.
+    pub(super) fn tidied(&self) -> Arc<Registry> {
+        self.change(|_| ());
+        self.registry.load_full()
     }
 
     /// The hold on this thread, if there is one.
     #[must_use]
     pub fn held(&self, key: TaskKey) -> Option<Held> {
-        let mut registry = self.lock();
-        registry.tidy();
-        registry.live.get(&key).cloned().map(Held)
+        let registry = self.registry.load();
+        let live = registry.live.get(&key);
+        live.filter(|inner| !inner.slot.position().ended())
+            .cloned()
+            .map(Held)
     }
 
     /// Where the thread may be moved now: its owner's mask within its cpuset,

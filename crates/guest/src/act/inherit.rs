@@ -102,18 +102,9 @@ impl Actor {
     /// process and asks once for each thread of those that descend from held
     /// ones: milliseconds, so not for a thread that has to be quick.
     pub fn sweep_inherited(&self) -> Sweep {
-        let (all, live) = {
-            let mut registry = self.lock();
-            registry.tidy();
-            let all: Vec<Arc<Inner>> = registry
-                .live
-                .values()
-                .chain(&registry.over)
-                .map(Arc::clone)
-                .collect();
-            let live: HashSet<Tid> = registry.live.keys().map(|key| key.tid).collect();
-            (all, live)
-        };
+        let registry = self.tidied();
+        let all: Vec<&Arc<Inner>> = registry.live.values().chain(&registry.over).collect();
+        let live: HashSet<Tid> = registry.live.keys().map(|key| key.tid).collect();
         let mut sweep = Sweep::default();
         if all.is_empty() {
             return sweep;
@@ -125,7 +116,7 @@ impl Actor {
             .map(|inner| inner.slot.position().ended())
             .collect();
         let processes = Processes::read(roots);
-        for (inner, over) in all.iter().zip(over) {
+        for (inner, over) in all.into_iter().zip(over) {
             let parent = Parent {
                 original: &inner.original,
                 touched: inner.slot.touched(),
@@ -145,7 +136,7 @@ impl Actor {
             }
             sweep.failed += failed;
         }
-        self.lock().tidy();
+        self.change(|_| ());
         sweep
     }
 

@@ -78,6 +78,12 @@ pub enum LeverError {
         /// The thread.
         tid: Tid,
     },
+    /// Somebody else has his hands on the thread, perhaps descheduled.
+    #[error("thread {tid} is being changed or released by another thread; to be tried again")]
+    Busy {
+        /// The thread.
+        tid: Tid,
+    },
     /// The thread has gone, or is not held any more.
     #[error("thread {tid} is gone or not held any more")]
     Ended {

@@ -27,7 +27,7 @@ mod sched;
 pub mod supervise;
 pub mod task;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 
 pub use self::hold::Actor;
 pub use self::hold::Held;

@@ -24,7 +24,7 @@ use super::hold::Settings;
 use super::sched;
 use super::task::Roots;
 
-pub(super) const DEADLINE: Duration = Duration::from_secs(20);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 
 pub(super) fn this_tid() -> Tid {
     Tid(rustix::thread::gettid()
@@ -34,7 +34,7 @@ pub(super) fn this_tid() -> Tid {
 }
 
 /// Waits for a condition; panics with the text if it does not come.
-pub(super) fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
+pub(crate) fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
     let end = Instant::now() + DEADLINE;
     while !condition() {
         assert!(Instant::now() < end, "waited in vain: {what}");
@@ -43,7 +43,7 @@ pub(super) fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
 }
 
 /// Two CPUs that every test may use.
-pub(super) fn cpus() -> (VcpuId, VcpuId) {
+pub(crate) fn cpus() -> (VcpuId, VcpuId) {
     let online = Roots::default().online().unwrap();
     let mut cpus = online.iter();
     (
@@ -101,10 +101,10 @@ impl Drop for Subject {
 }
 
 /// A process that sleeps until it is dropped.
-pub(super) struct Sleeper(pub(super) Child);
+pub(crate) struct Sleeper(pub(super) Child);
 
 impl Sleeper {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let child = Command::new("sleep")
             .arg("600")
             .stdin(Stdio::null())
@@ -131,7 +131,15 @@ impl Sleeper {
         Tid(self.0.id())
     }
 
-    pub(super) fn key(&self) -> TaskKey {
+    pub(crate) fn mask(&self) -> CpuSet {
+        sched::affinity(self.tid()).unwrap()
+    }
+
+    pub(crate) fn attr(&self) -> sched::Attr {
+        sched::attr(self.tid()).unwrap()
+    }
+
+    pub(crate) fn key(&self) -> TaskKey {
         Roots::default().key(self.tid()).unwrap()
     }
 

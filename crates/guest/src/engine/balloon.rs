@@ -346,11 +346,7 @@ fn settle(core: &Core, balloons: &Balloons, census: &Census, before: &HashMap<(T
 
 /// Threads that the user has excluded are left alone in every mode.
 fn allowed(core: &Core, comm: &str) -> bool {
-    let rules = &core.settings.priorities;
-    let first = rules
-        .iter()
-        .find(|rule| comm.starts_with(&rule.comm_prefix));
-    first.is_none_or(|rule| rule.priority.is_some())
+    core.settings.priority(comm).is_some()
 }
 
 fn change(

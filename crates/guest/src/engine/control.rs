@@ -14,15 +14,16 @@ use super::bells::ring;
 use super::core::Core;
 use super::count::Wakeup;
 use super::mover;
+use super::mover::Wait;
 use super::preferred;
 use super::steal_stat::Seen;
 use super::steal_stat::StealStat;
 use super::thread::Waiter;
+use super::trials;
 use super::trials::Programs;
 use crate::sense::Bell;
 use crate::sense::Mode;
 use crate::sense::SenseError;
-use crate::sense::SlotState;
 use crate::sense::now;
 
 /// Between two looks whether vCPUs are back that a thread was to be given back.
@@ -72,6 +73,7 @@ fn try_run(core: &Arc<Core>) -> Result<(), SenseError> {
             .chain(sweep)
             .chain(cares(core).then(|| HOLDS_LOOK.saturating_sub(looked.elapsed())))
             .chain(core.actor.owes().then_some(OFFLINE_LOOK))
+            .chain(core.has_put_off().then_some(Duration::ZERO))
             .chain(programs.look(core, now()))
             .min();
         waiter.wait(timeout);
@@ -81,6 +83,10 @@ fn try_run(core: &Arc<Core>) -> Result<(), SenseError> {
         if core.sweep_is_due() && swept.elapsed() >= SWEEP_PERIOD {
             core.sweep();
             swept = Instant::now();
+        }
+        if core.took_put_off() {
+            release_ended(core);
+            trials::catch_up(core);
         }
         if core.actor.owes() {
             repay(core);
@@ -169,9 +175,14 @@ fn let_go(core: &Core) {
     let shared = core.sense.shared();
     for slot in core.slots() {
         shared.demote(slot);
-        if matches!(shared.slot_state(slot), SlotState::Left | SlotState::Exited) {
-            mover::release(core, slot);
-        }
+    }
+    release_ended(core);
+}
+
+/// Lets go of all whose I/O phase is over.
+fn release_ended(core: &Core) {
+    for slot in core.slots() {
+        mover::release(core, slot, Wait::ForOthers);
     }
 }
 
@@ -182,7 +193,7 @@ fn repay(core: &Core) {
     for slot in core.slots() {
         let task = core.sense.shared().task(slot);
         if paid.iter().any(|tid| tid.0 == task.tid) {
-            mover::seat(core, slot);
+            mover::seat(core, slot, Wait::ForOthers);
         }
     }
 }

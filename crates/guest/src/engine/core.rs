@@ -9,13 +9,13 @@ use std::time::Instant;
 
 use policy::guest::wakeup;
 use units::Ns;
-use units::Time;
 use units::VcpuId;
 
 use super::balloon::Balloons;
 use super::count::Counters;
 use super::heartbeat::Pulse;
 use super::online::Online;
+use super::phase::Phase;
 use super::preferred::Preferred;
 use super::priors::Priors;
 use super::seat::Seat;
@@ -28,6 +28,7 @@ use crate::sense::MAX_TASKS;
 use crate::sense::Mode;
 use crate::sense::Sense;
 use crate::sense::SlotState;
+use crate::sense::now;
 use crate::settings::Settings;
 
 /// The engine's shared state. Everything on the path of a decision is an atomic
@@ -65,14 +66,9 @@ pub(super) struct Core {
     /// Fork events may have been lost: somebody has to look for children that
     /// have inherited a mask.
     sweep_due: AtomicBool,
-    phase: Mutex<Phase>,
-}
-
-/// Time in which some task was I/O-bound.
-#[derive(Debug, Default)]
-struct Phase {
-    since: Option<Time>,
-    total: Ns,
+    /// A mover could not let go of a task without waiting for another vCPU's.
+    put_off: AtomicBool,
+    phase: Phase,
 }
 
 impl Core {
@@ -108,7 +104,8 @@ impl Core {
             past_inactivity_ns: AtomicU64::new(0),
             balloons,
             sweep_due: AtomicBool::new(false),
-            phase: Mutex::new(Phase::default()),
+            put_off: AtomicBool::new(false),
+            phase: Phase::default(),
             sense,
         })
     }
@@ -148,10 +145,8 @@ impl Core {
     }
 
     /// A task was seated: from now on timers may run.
-    pub(super) fn phase_begins(&self, now: Time) {
-        if let Ok(mut phase) = self.phase.lock() {
-            phase.since.get_or_insert(now);
-        }
+    pub(super) fn phase_begins(&self) {
+        self.phase.begin(now);
         let woken = self
             .sense
             .shared()
@@ -179,19 +174,18 @@ impl Core {
     }
 
     /// A task was let go: if it was the last, nothing may tick any more.
-    pub(super) fn phase_may_end(&self, now: Time) {
-        let shared = self.sense.shared();
-        let busy = self
-            .slots()
-            .any(|i| shared.slot_state(i) == SlotState::Live && self.seats[i].anyone().is_some());
-        if busy {
+    pub(super) fn phase_may_end(&self) {
+        if self.is_busy() {
             return;
         }
-        shared.change_mode(Mode::Active, Mode::Watching);
-        if let Ok(mut phase) = self.phase.lock()
-            && let Some(since) = phase.since.take()
-        {
-            phase.total += now.since(since);
+        self.sense
+            .shared()
+            .change_mode(Mode::Active, Mode::Watching);
+        self.phase.end(now);
+        if self.is_busy() {
+            // Somebody was seated on another vCPU between the look and the end.
+            self.phase_begins();
+            return;
         }
         for poke in &self.pokes {
             poke.poke();
@@ -199,6 +193,28 @@ impl Core {
         self.wake_balloons();
         // Children that inherited a mask unnoticed: now is time to look.
         self.actor.sweep_inherited();
+    }
+
+    /// Does some seat hold a task that does I/O?
+    fn is_busy(&self) -> bool {
+        let shared = self.sense.shared();
+        self.slots()
+            .any(|i| shared.slot_state(i) == SlotState::Live && self.seats[i].anyone().is_some())
+    }
+
+    /// A mover does not wait: the control thread lets go of what it could not.
+    pub(super) fn put_off(&self) {
+        self.put_off.store(true, Ordering::Release);
+        self.control_poke.poke();
+    }
+
+    pub(super) fn has_put_off(&self) -> bool {
+        self.put_off.load(Ordering::Acquire)
+    }
+
+    /// Was anything put off since this was last asked?
+    pub(super) fn took_put_off(&self) -> bool {
+        self.put_off.swap(false, Ordering::AcqRel)
     }
 
     /// Events were lost, perhaps those of children: has the control thread look
@@ -219,10 +235,8 @@ impl Core {
         tracing::debug!(?sweep, "events were lost: looked for children");
     }
 
-    pub(super) fn io_phase(&self, now: Time) -> Ns {
-        self.phase.lock().map_or(Ns::ZERO, |phase| {
-            phase.total + phase.since.map_or(Ns::ZERO, |since| now.since(since))
-        })
+    pub(super) fn io_phase(&self) -> Ns {
+        self.phase.total(now)
     }
 
     /// The daemon cannot go on; whoever waits for it is woken and told.

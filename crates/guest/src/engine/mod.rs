@@ -43,6 +43,7 @@ mod heartbeat;
 mod monitor;
 mod mover;
 mod online;
+mod phase;
 mod preferred;
 mod priors;
 mod seat;
@@ -241,3 +242,6 @@ impl Drop for Engine {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -367,10 +367,10 @@ impl Monitor {
             if task.vcpu != self.me {
                 continue;
             }
-            let Ok(mut guard) = self.core.seats[*slot].lever.try_lock() else {
+            let Some(seated) = self.core.seats[*slot].anyone() else {
                 continue;
             };
-            let Some(state) = guard.as_mut() else {
+            let Ok(mut state) = seated.deciding.try_lock() else {
                 continue;
             };
             let seen = self.core.sense.shared().task(*slot);
@@ -388,7 +388,7 @@ impl Monitor {
             state.queued = seen.queued;
             state.on_cpu = seen.on_cpu;
             let lever = state.decider.observe(&stats, seen.latency);
-            if lever != state.lever {
+            if lever != seated.lever() {
                 self.order(Order::Lever { slot: *slot, lever });
             }
         }

@@ -24,7 +24,7 @@ use super::core::Core;
 use super::count::SLOWEST_REACTION;
 use super::count::Wakeup;
 use super::seat::Claim;
-use super::seat::LeverState;
+use super::seat::Deciding;
 use super::seat::Seated;
 use super::thread::Home;
 use super::trials;
@@ -49,6 +49,16 @@ pub(super) enum Order {
     Ask(u32),
     /// Widen what its new child inherited.
     Fork { slot: usize, child: Tid },
+}
+
+/// May it take as long as a vCPU is away? The lock of a held thread may be in the hands
+/// of another vCPU's mover.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wait {
+    /// A mover: moves are queued behind this.
+    ForNobody,
+    /// The control thread.
+    ForOthers,
 }
 
 /// One move, as decided.
@@ -99,10 +109,10 @@ pub(super) fn run(
         home.stay();
         match order {
             Order::Seat(slot) => {
-                seat(core, slot);
+                seat(core, slot, Wait::ForNobody);
                 core.pokes[me.index()].poke();
             }
-            Order::Release(slot) => release(core, slot),
+            Order::Release(slot) => release(core, slot, Wait::ForNobody),
             Order::Move(order) => {
                 let outcome = make(core, me, &order);
                 core.seats[order.slot].unclaim(order.claim);
@@ -126,7 +136,7 @@ pub(super) fn run(
 }
 
 /// Takes hold of the task in a slot, unless it may not be touched.
-pub(super) fn seat(core: &Core, slot: usize) {
+pub(super) fn seat(core: &Core, slot: usize, wait: Wait) {
     let shared = core.sense.shared();
     let task = shared.task(slot);
     if task.state != SlotState::Live || core.seats[slot].seated(&task).is_some() {
@@ -145,7 +155,8 @@ pub(super) fn seat(core: &Core, slot: usize) {
         return;
     }
     // A dry run takes hold too: that changes nothing, and refuses the same tasks.
-    let held = match core.actor.adopt(key) {
+    let wanted = |comm: &str| core.settings.priority(comm).is_some();
+    let held = match core.actor.adopt_if(key, wanted) {
         Ok(held) => held,
         Err(refusal) => {
             tracing::debug!(%key, %refusal, "left alone");
@@ -153,44 +164,48 @@ pub(super) fn seat(core: &Core, slot: usize) {
         }
     };
     let comm = held.original().comm.clone();
-    let priority = core
-        .settings
-        .priorities
-        .iter()
-        .find(|rule| comm.starts_with(&rule.comm_prefix))
-        .map_or(Some(0), |rule| rule.priority);
-    let Some(priority) = priority else {
-        tracing::debug!(%key, comm, "left alone as configured");
-        let_go(core, &held);
-        return;
-    };
     tracing::debug!(%key, comm, allowed = %held.allowed(), "I/O-bound");
-    let lever = LeverState {
+    let deciding = Deciding {
         decider: Decider::new(&core.settings.wakeup, core.support),
-        lever: Lever::Off,
         at: now(),
         switches: task.nr_switches,
         queued: task.queued,
         on_cpu: task.on_cpu,
     };
-    let seated = Seated::new(held, task.tgid, comm.clone(), priority);
-    core.seats[slot].take(seated, Some(lever));
-    core.phase_begins(now());
+    let priority = core.settings.priority(&comm).unwrap_or_default();
+    let seated = Seated::new(held, task.tgid, comm.clone(), priority, deciding);
+    // Of another task only if a mover was descheduled for so long that its slot was freed
+    // and taken again: nobody else would give that one back.
+    let before = core.seats[slot].take(seated);
+    if let Some(before) = before.filter(|before| before.key != key) {
+        let_go(core, &before.held, wait);
+    }
+    core.phase_begins();
     if core.trials.wants(&comm) {
         core.control_poke.poke();
     } else if core.trials.is_let_go(&comm) {
         // Decided while we took hold.
-        trials::free(core, slot);
+        trials::free(core, slot, wait);
     }
 }
 
 /// Gives a task back as it was. A failure leaves it in the journal, from which
-/// the next start or `vmigrater restore` tries again.
-pub(super) fn let_go(core: &Core, held: &Held) {
-    if let Err(error) = core.actor.release(held) {
+/// the next start or `vmigrater restore` tries again. False: nothing was done yet, since
+/// that would mean to wait; the control thread does it.
+pub(super) fn let_go(core: &Core, held: &Held, wait: Wait) -> bool {
+    let released = match wait {
+        Wait::ForOthers => Some(core.actor.release(held)),
+        Wait::ForNobody => core.actor.try_release(held),
+    };
+    let Some(released) = released else {
+        core.put_off();
+        return false;
+    };
+    if let Err(error) = released {
         tracing::warn!("{error}");
     }
     note_debts(core);
+    true
 }
 
 /// Of a task that was given back while a vCPU is offline the control thread takes
@@ -201,28 +216,39 @@ fn note_debts(core: &Core) {
     }
 }
 
-/// Lets go of the task in a slot and gives the slot back to the programs.
-pub(super) fn release(core: &Core, slot: usize) {
+/// Lets go of the task in a slot whose I/O phase is over and gives the slot back to the
+/// programs. What is put off leaves everything as it is: should the next phase begin
+/// before the control thread gets there, the task simply stays.
+pub(super) fn release(core: &Core, slot: usize, wait: Wait) {
     let shared = core.sense.shared();
     let state = shared.slot_state(slot);
     if !matches!(state, SlotState::Left | SlotState::Exited) {
         return;
     }
     let inactive = shared.task(slot).inactive;
-    if core.seats[slot].is_ours() {
+    let seat = &core.seats[slot];
+    let seated = seat.anyone();
+    // First, so that nobody takes hold anew of a task that is about to be given back.
+    if let Some(seated) = &seated
+        && !let_go(core, &seated.held, wait)
+    {
+        return;
+    }
+    let was_held = seated.is_some_and(|seated| seat.leave_of(&seated));
+    if seat.end_free() || was_held {
         core.past_inactivity_ns
             .fetch_add(inactive.as_ns(), Ordering::Relaxed);
     }
-    core.seats[slot].set_free(false);
-    core.seats[slot].set_again(false);
-    if let Some(seated) = core.seats[slot].leave() {
-        let_go(core, &seated.held);
+    seat.set_again(false);
+    if seat.anyone().is_some() {
+        // We were descheduled, and the slot is another task's by now.
+        return;
     }
     if !shared.free_slot(slot, state) {
         // Its next I/O phase has begun while we were at it.
-        seat(core, slot);
+        self::seat(core, slot, wait);
     }
-    core.phase_may_end(now());
+    core.phase_may_end();
 }
 
 fn make(core: &Core, me: VcpuId, order: &MoveOrder) -> Outcome {
@@ -261,7 +287,9 @@ fn make(core: &Core, me: VcpuId, order: &MoveOrder) -> Outcome {
         Err(error) => {
             tracing::debug!(%key, %to, %error, "a move failed");
             match error {
-                MoveError::Foreign { change, .. } => ended(core, slot, &seated, change),
+                MoveError::Foreign { change, .. } => {
+                    ended(core, slot, &seated, change, Wait::ForNobody);
+                }
                 MoveError::Invalid { allowed, .. } => {
                     core.online.refresh();
                     seated.allow(*allowed);
@@ -274,18 +302,20 @@ fn make(core: &Core, me: VcpuId, order: &MoveOrder) -> Outcome {
 }
 
 /// Is whoever is held in this slot still as we left it, and where may it go now? Also
-/// finds out for one that is never moved.
+/// finds out for one that is never moved. For the control thread.
 pub(super) fn look_again(core: &Core, slot: usize) {
     let seat = &core.seats[slot];
     let Some(seated) = seat.anyone() else {
         if seat.wants_again() {
-            self::seat(core, slot);
+            self::seat(core, slot, Wait::ForOthers);
         }
         return;
     };
     match core.actor.verify(&seated.held) {
         Ok(()) => seated.allow(core.actor.allowed(&seated.held)),
-        Err(MoveError::Foreign { change, .. }) => ended(core, slot, &seated, change),
+        Err(MoveError::Foreign { change, .. }) => {
+            ended(core, slot, &seated, change, Wait::ForOthers);
+        }
         // Gone, or over: whoever has found that out, or its end, sees to the seat.
         Err(error) => tracing::debug!(key = %seated.key, %error, "not as it was left"),
     }
@@ -295,7 +325,7 @@ pub(super) fn look_again(core: &Core, slot: usize) {
 /// who wants it elsewhere gets his way. Where its CPU was taken nobody wants anything of
 /// the task: it has been given what is left of its owner's mask, and is taken hold of
 /// again within that.
-fn ended(core: &Core, slot: usize, seated: &Arc<Seated>, change: ForeignChange) {
+fn ended(core: &Core, slot: usize, seated: &Arc<Seated>, change: ForeignChange, wait: Wait) {
     tracing::debug!(key = %seated.key, ?change, "its mask was changed: letting go");
     let seat = &core.seats[slot];
     if seat.leave_of(seated) && change == ForeignChange::CpusetOrHotplug {
@@ -303,28 +333,25 @@ fn ended(core: &Core, slot: usize, seated: &Arc<Seated>, change: ForeignChange) 
         // Stays so if it is refused.
         seat.set_again(true);
         core.control_poke.poke();
-        self::seat(core, slot);
+        self::seat(core, slot, wait);
     }
     note_debts(core);
-    core.phase_may_end(now());
+    core.phase_may_end();
 }
 
 fn pull(core: &Core, slot: usize, lever: Lever) {
-    let seat = &core.seats[slot];
-    let Some(seated) = seat.anyone() else {
+    let Some(seated) = core.seats[slot].anyone() else {
         return;
     };
     if core.settings.dry_run {
         return;
     }
     match core.actor.set_lever(&seated.held, lever) {
-        Ok(()) => {
-            if let Ok(mut state) = seat.lever.lock()
-                && let Some(state) = state.as_mut()
-            {
-                state.lever = lever;
-            }
-        }
+        Ok(()) => seated.pulled(lever),
+        // Busy as well: the monitor asks again at the end of the next slice.
         Err(error) => tracing::debug!(key = %seated.key, ?lever, %error, "no lever"),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,7 +11,8 @@ use std::sync::atomic::Ordering;
 
 use arc_swap::ArcSwap;
 use arc_swap::ArcSwapOption;
-use policy::guest::wakeup;
+use policy::guest::wakeup::Decider;
+use policy::guest::wakeup::Lever;
 use units::CpuSet;
 use units::Ns;
 use units::TaskKey;
@@ -32,17 +33,28 @@ pub(super) struct Seated {
     pub(super) comm: String,
     pub(super) priority: i32,
     allowed: ArcSwap<CpuSet>,
+    lever: ArcSwap<Lever>,
+    /// Tried, never waited for: whoever has it sees to the lever.
+    pub(super) deciding: Mutex<Deciding>,
     pub(super) held: Held,
 }
 
 impl Seated {
-    pub(super) fn new(held: Held, tgid: u32, comm: String, priority: i32) -> Self {
+    pub(super) fn new(
+        held: Held,
+        tgid: u32,
+        comm: String,
+        priority: i32,
+        deciding: Deciding,
+    ) -> Self {
         Self {
             key: held.key(),
             tgid,
             comm,
             priority,
             allowed: ArcSwap::from_pointee(held.allowed()),
+            lever: ArcSwap::from_pointee(Lever::Off),
+            deciding: Mutex::new(deciding),
             held,
         }
     }
@@ -58,13 +70,21 @@ impl Seated {
             self.allowed.store(Arc::new(cpus));
         }
     }
+
+    /// The lever that we have pulled; its owner may have undone that.
+    pub(super) fn lever(&self) -> Lever {
+        **self.lever.load()
+    }
+
+    pub(super) fn pulled(&self, lever: Lever) {
+        self.lever.store(Arc::new(lever));
+    }
 }
 
 /// Sums at the last look of the lever's decider.
 #[derive(Debug)]
-pub(super) struct LeverState {
-    pub(super) decider: wakeup::Decider,
-    pub(super) lever: wakeup::Lever,
+pub(super) struct Deciding {
+    pub(super) decider: Decider,
     pub(super) at: Time,
     pub(super) switches: u64,
     pub(super) queued: Ns,
@@ -86,8 +106,7 @@ impl Claim {
     }
 }
 
-/// One slot's seat. Readers on other vCPUs never wait: the only lock is tried,
-/// not taken, and guards the lever, which nobody needs in a hurry.
+/// One slot's seat. Nobody waits for whoever reads or changes it.
 #[derive(Debug, Default)]
 pub(super) struct Seat {
     seated: ArcSwapOption<Seated>,
@@ -107,40 +126,27 @@ pub(super) struct Seat {
     /// In a dry run, the end of a slice that the task would not have met: see
     /// [`Seat::would_have_left`].
     dry: AtomicU64,
-    pub(super) lever: Mutex<Option<LeverState>>,
 }
 
 impl Seat {
-    pub(super) fn take(&self, seated: Seated, lever: Option<LeverState>) {
+    /// Whoever sat here before has to be let go.
+    #[must_use]
+    pub(super) fn take(&self, seated: Seated) -> Option<Arc<Seated>> {
         self.home.store(NOWHERE, Ordering::Relaxed);
         self.moves.store(0, Ordering::Relaxed);
         self.moved_at.store(0, Ordering::Relaxed);
         self.dry.store(0, Ordering::Relaxed);
         self.claimed_until.store(0, Ordering::Relaxed);
-        if let Ok(mut slot) = self.lever.lock() {
-            *slot = lever;
-        }
         self.free.store(false, Ordering::Relaxed);
         self.again.store(false, Ordering::Relaxed);
-        self.seated.store(Some(Arc::new(seated)));
-    }
-
-    pub(super) fn leave(&self) -> Option<Arc<Seated>> {
-        if let Ok(mut slot) = self.lever.lock() {
-            *slot = None;
-        }
-        self.seated.swap(None)
+        self.seated.swap(Some(Arc::new(seated)))
     }
 
     /// Nobody sits here any more, if it was still this one.
     pub(super) fn leave_of(&self, seated: &Arc<Seated>) -> bool {
         let mine = Some(Arc::clone(seated));
         let was = self.seated.compare_and_swap(&mine, None);
-        let left = was.as_ref().is_some_and(|was| Arc::ptr_eq(was, seated));
-        if left && let Ok(mut slot) = self.lever.lock() {
-            *slot = None;
-        }
-        left
+        was.as_ref().is_some_and(|was| Arc::ptr_eq(was, seated))
     }
 
     /// Shall it be tried again to take hold of whoever is here?
@@ -172,6 +178,11 @@ impl Seat {
     /// The task here is left as it is for the time being.
     pub(super) fn set_free(&self, free: bool) {
         self.free.store(free, Ordering::Relaxed);
+    }
+
+    /// Was it? Not any more.
+    pub(super) fn end_free(&self) -> bool {
+        self.free.swap(false, Ordering::Relaxed)
     }
 
     /// Is the task here held, or only let go to compare?

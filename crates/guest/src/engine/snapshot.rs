@@ -66,7 +66,7 @@ pub(super) fn report(core: &Core, last: &Mutex<LastLook>, at: Instant) -> Report
         tasks,
         io_inactivity_ns: inactivity + Ns(core.past_inactivity_ns.load(Ordering::Relaxed)),
         would_have_saved_ns: Ns(totals.sum(|c| &c.would_have_saved_ns)),
-        io_phase_ns: core.io_phase(now()),
+        io_phase_ns: core.io_phase(),
         moves: totals.moves(),
         skipped: totals.skips(),
         failed: failed(core, &totals),
@@ -182,11 +182,6 @@ fn tasks(core: &Core) -> Vec<Task> {
             let slot = shared.task(i);
             let seat = &core.seats[i];
             let seated = seat.seated(&slot)?;
-            let lever = seat
-                .lever
-                .lock()
-                .ok()
-                .and_then(|state| state.as_ref().map(|state| state.lever));
             Some(Task {
                 tid: Tid(slot.tid),
                 tgid: seated.tgid,
@@ -195,10 +190,10 @@ fn tasks(core: &Core) -> Vec<Task> {
                 load_permille: slot.load,
                 inactivity_ns: slot.inactive,
                 moves: seat.moves(),
-                wakeup: match lever {
-                    None | Some(Lever::Off) => "off",
-                    Some(Lever::EevdfSlice(_)) => "eevdf-slice",
-                    Some(Lever::Fifo) => "fifo",
+                wakeup: match seated.lever() {
+                    Lever::Off => "off",
+                    Lever::EevdfSlice(_) => "eevdf-slice",
+                    Lever::Fifo => "fifo",
                 }
                 .to_owned(),
                 completion: words(view::completion(core, &slot)),

@@ -9,7 +9,9 @@ use std::time::Duration;
 use std::time::Instant;
 
 use units::Ns;
+use units::Time;
 
+use crate::sense::now;
 use crate::settings::Settings;
 
 /// From one look to the next.
@@ -19,7 +21,7 @@ const PERIOD: Duration = Duration::from_secs(1);
 const STEAL_MIN: Ns = Ns::from_ms(20);
 
 /// The unit of /proc/stat: USER_HZ is 100 on every architecture that KVM runs on.
-pub(crate) const TICK: Ns = Ns::from_ms(10);
+const TICK: Ns = Ns::from_ms(10);
 
 /// What a look has shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,9 +115,97 @@ fn steal_of(stat: &str) -> Option<Ns> {
     Some(TICK * ticks)
 }
 
+/// How long it is watched to see how often it is brought up to date, and how often it is
+/// looked at.
+const WATCHED: Duration = Duration::from_millis(250);
+const LOOK: Duration = Duration::from_millis(1);
+
+/// The typical error of the account, as seen: how long it stands still between two
+/// changes. Takes a quarter of a second, nearly all of it asleep. What does not change
+/// meanwhile is as good as its unit.
+pub(crate) fn accuracy(settings: &Settings) -> Ns {
+    let file = file(settings);
+    let begin = Instant::now();
+    let mut looks = Vec::new();
+    while begin.elapsed() < WATCHED {
+        if let Some(columns) = fs::read_to_string(&file).ok().and_then(|text| first(&text)) {
+            looks.push((now(), columns));
+        }
+        std::thread::sleep(LOOK);
+    }
+    standstill(&looks).unwrap_or(TICK)
+}
+
+/// The columns of the first vCPU.
+fn first(stat: &str) -> Option<Vec<u64>> {
+    let mut lines = stat.lines();
+    let line = lines.find(|line| line.starts_with("cpu") && !line.starts_with("cpu "))?;
+    let numbers = line.split_whitespace().skip(1);
+    Some(numbers.map_while(|number| number.parse().ok()).collect())
+}
+
+/// The median time between two changes of the column that changes most: what the vCPU
+/// does, or that it does nothing. `None` if there are too few.
+fn standstill(looks: &[(Time, Vec<u64>)]) -> Option<Ns> {
+    const ENOUGH: usize = 5;
+    let columns = looks.first()?.1.len();
+    let changes = |column: usize| -> Vec<Time> {
+        let differs = |pair: &&[(Time, Vec<u64>)]| pair[0].1.get(column) != pair[1].1.get(column);
+        let pairs = looks.windows(2);
+        pairs.filter(differs).map(|pair| pair[1].0).collect()
+    };
+    let most = (0..columns).map(changes).max_by_key(Vec::len)?;
+    let mut lengths: Vec<Ns> = most.windows(2).map(|two| two[1].since(two[0])).collect();
+    lengths.sort_unstable();
+    (lengths.len() >= ENOUGH).then(|| lengths[lengths.len() / 2])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Looks at an account of which `step` is booked at once.
+    fn looks(step: u64) -> Vec<(Time, Vec<u64>)> {
+        (0..250)
+            .map(|ms| {
+                let booked = ms / step;
+                // Something else now and then.
+                (Time(ms * 1_000_000), vec![booked, 7, booked / 9])
+            })
+            .collect()
+    }
+
+    #[test]
+    fn an_account_is_as_accurate_as_it_is_often_brought_up_to_date() {
+        for step in [4, 10, 40] {
+            assert_eq!(standstill(&looks(step)), Some(Ns::from_ms(step)));
+        }
+        assert_eq!(standstill(&looks(100)), None, "hardly ever seen to change");
+        assert_eq!(standstill(&[]), None);
+    }
+
+    #[test]
+    fn this_kernels_account_is_watched_and_one_that_stands_still_has_its_unit() {
+        let here = accuracy(&Settings::default());
+        println!("/proc/stat stands still for {here}");
+        assert!(here >= Ns::from_ms(1) && here <= Ns::from_ms(50), "{here}");
+
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("stat");
+        fs::write(&file, "cpu  1 2 3\ncpu0 1 2 3\n").unwrap();
+        let still = Settings {
+            steal_stat: Some(file),
+            ..Settings::default()
+        };
+        assert_eq!(accuracy(&still), TICK);
+    }
+
+    #[test]
+    fn the_first_vcpus_columns_are_read() {
+        let stat = "cpu  9 9 9\ncpu0 1 2 3\ncpu1 4 5 6\nintr 7\n";
+        assert_eq!(first(stat), Some(vec![1, 2, 3]));
+        assert_eq!(first("intr 7\n"), None);
+    }
 
     #[test]
     fn steal_is_the_eighth_number() {

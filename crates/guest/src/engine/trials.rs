@@ -23,6 +23,7 @@ use units::Time;
 
 use super::core::Core;
 use super::mover;
+use super::mover::Wait;
 use super::view::Tracks;
 use crate::act::task::Stat;
 use crate::report::Program as Shown;
@@ -281,8 +282,8 @@ fn turn(
         core.trials.sides.store(Arc::new(sides));
         for Seen { slot, .. } in tasks {
             match side {
-                Side::Free => free(core, *slot),
-                Side::Held => mover::seat(core, *slot),
+                Side::Free => free(core, *slot, Wait::ForOthers),
+                Side::Held => mover::seat(core, *slot, Wait::ForOthers),
             }
         }
     }
@@ -290,13 +291,27 @@ fn turn(
 }
 
 /// Lets go of a task whose I/O phase goes on.
-pub(super) fn free(core: &Core, slot: usize) {
+pub(super) fn free(core: &Core, slot: usize, wait: Wait) {
     let seat = &core.seats[slot];
-    if let Some(seated) = seat.leave() {
-        seat.set_free(true);
-        mover::let_go(core, &seated.held);
+    if let Some(seated) = seat.anyone() {
+        if !mover::let_go(core, &seated.held, wait) {
+            return;
+        }
+        if seat.leave_of(&seated) {
+            seat.set_free(true);
+        }
     }
-    core.phase_may_end(crate::sense::now());
+    core.phase_may_end();
+}
+
+/// What a mover could not let go of, see [`Core::put_off`].
+pub(super) fn catch_up(core: &Core) {
+    for slot in core.slots() {
+        let seated = core.seats[slot].anyone();
+        if seated.is_some_and(|seated| core.trials.is_let_go(&seated.comm)) {
+            free(core, slot, Wait::ForOthers);
+        }
+    }
 }
 
 /// The tasks that are held or let go to compare, by program.

@@ -253,6 +253,20 @@ impl Sense {
             .collect()
     }
 
+    /// Tests say who does I/O, in place of the programs, which are not attached.
+    #[cfg(test)]
+    pub(crate) fn put_live(&self, slot: usize, key: units::TaskKey) {
+        let mut loaded = self.lock();
+        let bss = loaded.skel.maps.bss_data.as_deref_mut().unwrap();
+        let task = &mut bss.tasks[slot];
+        task.tid = key.tid.0;
+        task.tgid = key.tid.0;
+        task.start_boottime_ns = key.start_ticks * 10_000_000;
+        task.taken_ns = now().as_ns();
+        task.state = super::SlotState::Live as u32;
+        bss.slots_used = bss.slots_used.max(slot as u32 + 1);
+    }
+
     /// Is the detector attached?
     #[must_use]
     pub fn is_armed(&self) -> bool {

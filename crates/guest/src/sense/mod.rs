@@ -130,7 +130,10 @@ pub enum SenseError {
         source: io::Error,
     },
     /// More vCPUs than the programs can follow.
-    #[error("this machine has {found} possible vCPUs; at most {MAX_VCPUS} are supported")]
+    #[error(
+        "this machine has {found} possible vCPUs, and at most {MAX_VCPUS} are supported; \
+         boot it with possible_cpus={MAX_VCPUS} or fewer"
+    )]
     TooManyVcpus {
         /// How many there are.
         found: usize,

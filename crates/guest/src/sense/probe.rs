@@ -26,8 +26,7 @@ use crate::settings::Settings;
 pub struct SourceFacts {
     /// Its name.
     pub name: &'static str,
-    /// Typical error, measured now where it can be; `None` if the source cannot
-    /// be used.
+    /// Typical error, measured now; `None` if the source cannot be used.
     pub accuracy_ns: Option<Ns>,
     /// What that is the error of, and what it consists of.
     pub error_of: &'static str,
@@ -48,7 +47,8 @@ pub struct Probe {
     pub sources: Vec<SourceFacts>,
 }
 
-/// Looks at this machine; changes nothing and takes some ten milliseconds.
+/// Looks at this machine, at each source; changes nothing and takes a third of a second,
+/// of which it sleeps a quarter.
 #[must_use]
 pub fn probe(settings: &Settings) -> Probe {
     let btf = Btf::from_vmlinux().ok();
@@ -74,7 +74,10 @@ pub fn probe(settings: &Settings) -> Probe {
     let account = steal_stat::total(settings);
     sources.push(SourceFacts {
         name: "proc-stat",
-        accuracy_ns: account.as_ref().ok().map(|_| steal_stat::TICK),
+        accuracy_ns: account
+            .as_ref()
+            .ok()
+            .map(|_| steal_stat::accuracy(settings)),
         error_of: "the VM's stolen time; wakes the daemon, knows no slices",
         missing: account.err(),
     });

@@ -130,6 +130,9 @@ pub(crate) fn needs_fio(scenario: &Scenario) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use units::Ns;
+
+    use super::super::phase;
     use super::*;
 
     fn scenario(compute: u32) -> Scenario {
@@ -156,6 +159,38 @@ mod tests {
         assert_eq!(names[names.len() - 2..], ["solo", "compute-only"]);
         // 2 loads, 2 numbers of VMs, vanilla twice and fifo once.
         assert_eq!(names.len(), 7 + 2 * 2 * 3);
+    }
+
+    /// What a phase takes beside its warm-up and its window: loads, freezer and daemon
+    /// start and end. Means of docs/results/demo-2026-11-24.json.
+    fn overhead(step: &Step<'_>) -> Ns {
+        Ns::from_ms(match step.arm {
+            None => 370,
+            Some(arm) if arm.kind.is_daemon() => 900,
+            Some(_) => 440,
+        })
+    }
+
+    #[test]
+    fn the_demo_fits_into_four_minutes() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/demo.toml");
+        let text = std::fs::read_to_string(path).unwrap();
+        let scenario = Scenario::parse(&text, "demo.toml").unwrap();
+        let steps = steps(&scenario);
+        let length: Ns = steps
+            .iter()
+            .map(|step| {
+                let warmup = phase::warmup(&scenario, step.vms_per_pcpu);
+                warmup + scenario.measure.window + overhead(step)
+            })
+            .sum();
+        println!("{} phases, {length}", steps.len());
+        assert!(length <= Ns::from_secs(240), "{length}");
+        // And says something: each load with each number of VMs, twice.
+        assert!(steps.len() >= 100, "{}", steps.len());
+        for baseline in ["compute-only", "alone", "solo-fifo", "solo"] {
+            assert!(steps.iter().any(|step| step.name == baseline), "{baseline}");
+        }
     }
 
     #[test]

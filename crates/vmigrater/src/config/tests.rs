@@ -372,14 +372,34 @@ fn files_that_cannot_be_read_are_told_apart() {
     std::fs::write(&path, b"# caf\xe9\n").unwrap();
     assert!(error(path).contains("not UTF-8 at 1:6"));
 
-    let empty = dir.path().join("empty");
-    std::fs::write(&empty, "").unwrap();
-    assert_eq!(load(empty).unwrap().settings, Profile::Default.settings());
-
     // A name that is not UTF-8 is a name like any other.
     let odd = dir.path().join(std::ffi::OsStr::from_bytes(b"\xff"));
     std::fs::write(&odd, "x = 1").unwrap();
     assert!(error(odd).contains("unknown key `x`"));
+}
+
+/// Every file in which nothing is set means the defaults.
+#[test]
+fn a_file_that_sets_nothing_means_the_defaults() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("f.toml");
+    for text in [
+        "",
+        "\n\n",
+        " \t",
+        "# all as it is\n",
+        "[trial]\n",
+        "\u{feff}",
+    ] {
+        std::fs::write(&file, text).unwrap();
+        let effective = load(&Overrides {
+            file: Some(file.clone()),
+            ..Overrides::default()
+        });
+        let effective = effective.unwrap_or_else(|error| panic!("{text:?}: {error}"));
+        assert_eq!(effective.settings, Profile::Default.settings(), "{text:?}");
+        assert_eq!(effective.profile, Profile::Default, "{text:?}");
+    }
 }
 
 #[test]

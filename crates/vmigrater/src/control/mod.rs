@@ -4,6 +4,8 @@
 mod client;
 mod server;
 
+#[cfg(test)]
+pub(crate) use client::ClientError;
 pub(crate) use client::fetch;
 pub(crate) use server::Server;
 pub(crate) use server::ServerError;

@@ -7,6 +7,7 @@ use std::io;
 use guest::act;
 use guest::act::balloon::BalloonError;
 use guest::act::journal::JournalError;
+use guest::act::supervise::SuperviseError;
 use guest::engine::StartError;
 use guest::sense::SenseError;
 
@@ -19,22 +20,43 @@ use crate::lock::LockError;
 const ASK_ROOT: &str = "run as root, or with CAP_BPF, CAP_PERFMON and CAP_SYS_NICE and --socket, --journal \
                         and --lock in a directory of your own";
 
+/// What to do where a thread or a descriptor is refused.
+const MORE_THREADS: &str =
+    "raise the limits of threads and open files (TasksMax and LimitNOFILE of the unit)";
+
 /// Why the engine does not start.
 pub(crate) fn start_failure(error: &StartError) -> Failure {
     match error {
         StartError::Sense(error) => sense_failure(error),
         StartError::Act(act::hold::StartError::Journal(error)) => journal_failure(error),
-        StartError::Act(_) => Failure::new(Exit::Runtime, chain(error), "see `vmigrater doctor`"),
+        StartError::Act(act::hold::StartError::Probe(source)) => match of_io(source) {
+            Exit::Permission => Failure::new(Exit::Permission, chain(error), ASK_ROOT),
+            other => Failure::new(other, chain(error), MORE_THREADS),
+        },
         StartError::Balloon(error @ BalloonError::NoHierarchy) => {
             Failure::new(Exit::Kernel, chain(error), "")
         }
         StartError::Balloon(error) => Failure::new(Exit::Permission, chain(error), ""),
-        StartError::Thread(_) => Failure::new(
-            Exit::Runtime,
-            chain(error),
-            "raise the limits of threads and open files",
-        ),
+        StartError::Thread(_) => Failure::new(Exit::Runtime, chain(error), MORE_THREADS),
     }
+}
+
+/// Why nobody watches over the daemon.
+pub(crate) fn supervise_failure(error: &SuperviseError) -> Failure {
+    let fix = match error {
+        SuperviseError::Threads { .. } => "report this as a bug",
+        SuperviseError::Io { .. } => "free some processes or memory and try again",
+    };
+    Failure::new(Exit::Runtime, chain(error), fix)
+}
+
+/// Why a daemon that ran does not any more.
+pub(crate) fn engine_failure(reason: &str) -> Failure {
+    Failure::new(
+        Exit::Runtime,
+        reason,
+        "all tasks are restored; restart the daemon",
+    )
 }
 
 /// Why it cannot sense. Messages that say what to do get nothing added.
@@ -136,79 +158,4 @@ fn chain(error: &dyn Error) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_cause_is_named_once() {
-        let source = io::Error::other("disk gone");
-        let error = JournalError::Io {
-            action: "write",
-            path: "/j".into(),
-            source,
-        };
-        assert_eq!(chain(&error), "cannot write journal /j: disk gone");
-        let error = StartError::Thread(io::Error::other("too many"));
-        assert_eq!(chain(&error), "cannot start a thread: too many");
-    }
-
-    #[test]
-    fn the_codes_tell_the_kinds_apart() {
-        let denied = || io::Error::from(io::ErrorKind::PermissionDenied);
-        let path = || std::path::PathBuf::from("/x");
-        for (failure, exit) in [
-            (sense_failure(&SenseError::NoBtf), Exit::Kernel),
-            (
-                journal_failure(&JournalError::Owned {
-                    path: path(),
-                    pid: 3,
-                }),
-                Exit::Busy,
-            ),
-            (
-                journal_failure(&JournalError::NoSpace {
-                    path: path(),
-                    bytes: 1,
-                }),
-                Exit::Runtime,
-            ),
-            (
-                journal_failure(&JournalError::Io {
-                    action: "open",
-                    path: path(),
-                    source: denied(),
-                }),
-                Exit::Permission,
-            ),
-            (LockError::Held { pid: Some(3) }.into(), Exit::Busy),
-            (LockError::Elsewhere.into(), Exit::Busy),
-            (
-                LockError::Unusable {
-                    path: path(),
-                    error: denied(),
-                }
-                .into(),
-                Exit::Permission,
-            ),
-            (
-                ServerError::Exists {
-                    path: path(),
-                    what: "not a socket",
-                }
-                .into(),
-                Exit::Usage,
-            ),
-            (
-                ServerError::InUse {
-                    path: path(),
-                    pid: None,
-                }
-                .into(),
-                Exit::Busy,
-            ),
-        ] {
-            assert_eq!(failure.exit, exit, "{failure}");
-            assert!(failure.to_string().contains(';'), "no advice in: {failure}");
-        }
-    }
-}
+mod tests;

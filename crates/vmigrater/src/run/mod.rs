@@ -32,9 +32,11 @@ use crate::control::Server;
 use crate::exit::Exit;
 use crate::exit::Failure;
 use crate::lock::Lock;
+use failure::engine_failure;
 pub(crate) use failure::journal_failure;
 pub(crate) use failure::sense_failure;
 pub(crate) use failure::start_failure;
+use failure::supervise_failure;
 use wait::End;
 use wait::Signals;
 
@@ -54,13 +56,8 @@ pub(crate) fn run(global: &Global, args: &RunArgs) -> Result<ExitCode, Failure> 
             failure.exit.into()
         }
     };
-    let supervised = supervise(&global.journal, &Roots::default(), child).map_err(|error| {
-        Failure::new(
-            Exit::Runtime,
-            error.to_string(),
-            "free some processes or memory and try again",
-        )
-    })?;
+    let supervised = supervise(&global.journal, &Roots::default(), child)
+        .map_err(|error| supervise_failure(&error))?;
     match supervised {
         Supervised::Child(code) => Ok(code),
         Supervised::Parent {
@@ -132,11 +129,7 @@ fn daemon(global: &Global, effective: Effective, server: &Server) -> Result<(), 
     }
     match end.map_err(broken)? {
         End::Asked => Ok(()),
-        End::Failed(reason) => Err(Failure::new(
-            Exit::Runtime,
-            reason,
-            "all tasks are restored; restart the daemon",
-        )),
+        End::Failed(reason) => Err(engine_failure(&reason)),
     }
 }
 

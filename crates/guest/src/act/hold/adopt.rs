@@ -5,9 +5,10 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::Mutex;
-use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 
+use arc_swap::ArcSwap;
+use arc_swap::ArcSwapOption;
 use units::CpuSet;
 use units::TaskKey;
 
@@ -26,9 +27,18 @@ use crate::act::task::TaskError;
 impl Actor {
     /// Takes hold of a thread: reads its facts, refuses what must be left
     /// alone, and writes the journal. Nothing is changed yet. A thread that is
-    /// held already gives the same hold.
+    /// held already gives the same hold. Waits for nobody.
     pub fn adopt(&self, key: TaskKey) -> Result<Held, Refusal> {
-        let adopted = self.try_adopt(key);
+        self.adopt_if(key, |_| true)
+    }
+
+    /// The same, but refuses threads whose name is not wanted.
+    pub fn adopt_if(
+        &self,
+        key: TaskKey,
+        wanted: impl FnOnce(&str) -> bool,
+    ) -> Result<Held, Refusal> {
+        let adopted = self.try_adopt(key, wanted);
         self.counters.add(if adopted.is_ok() {
             Counter::Adopted
         } else {
@@ -37,7 +47,7 @@ impl Actor {
         adopted
     }
 
-    fn try_adopt(&self, key: TaskKey) -> Result<Held, Refusal> {
+    fn try_adopt(&self, key: TaskKey, wanted: impl FnOnce(&str) -> bool) -> Result<Held, Refusal> {
         if let Some(held) = self.held(key) {
             return Ok(held);
         }
@@ -48,6 +58,10 @@ impl Actor {
             permitted,
         } = self.examine(key)?;
         let tid = key.tid;
+        if !wanted(&facts.comm) {
+            let comm = facts.comm;
+            return Err(Refusal::Excluded { tid, comm });
+        }
         let io = |source: io::Error| match source.raw_os_error() {
             Some(libc::ESRCH) => Refusal::Vanished { key },
             _ => Refusal::Io { tid, source },
@@ -104,31 +118,29 @@ impl Actor {
             alive,
             last_tid,
             slot,
-            leave_as: OnceLock::new(),
+            leave_as: ArcSwapOption::empty(),
             slow: Mutex::default(),
             swept: AtomicBool::new(false),
-            buried: Mutex::default(),
+            buried: ArcSwap::default(),
         };
         if !inner.is_alive() {
             inner.slot.erase();
             return Err(Refusal::Vanished { key });
         }
-        let mut registry = self.lock();
-        registry.tidy();
-        match registry.live.get(&key) {
-            // Somebody was quicker.
-            Some(other) => {
-                inner.slot.erase();
-                Ok(Held(Arc::clone(other)))
-            }
-            None => {
-                let inner = Arc::new(inner);
+        let inner = Arc::new(inner);
+        let mut quicker = None;
+        self.change(|registry| {
+            quicker = registry.live.get(&key).map(Arc::clone);
+            if quicker.is_none() {
                 registry.live.insert(key, Arc::clone(&inner));
-                drop(registry);
-                self.pass_on(key);
-                Ok(Held(inner))
             }
+        });
+        if let Some(other) = quicker {
+            inner.slot.erase();
+            return Ok(Held(other));
         }
+        self.pass_on(key);
+        Ok(Held(inner))
     }
 
     /// What `/proc` says about a thread.

@@ -241,8 +241,8 @@ impl Actor {
                 && narrow.contains(to)
             {
                 // Before the flight leaves the journal.
-                let back = inner.leave_as.get().copied();
-                let back = back.unwrap_or_else(|| mask::owners(&inner.original));
+                let back = inner.leave_as.load_full();
+                let back = back.map_or_else(|| mask::owners(&inner.original), |mask| *mask);
                 if let Err(error) = sched::set_affinity(tid, &back) {
                     tracing::debug!(%tid, %error, "late move not taken back");
                 }
@@ -264,7 +264,7 @@ impl Actor {
     fn vanished(&self, inner: &Inner) -> MoveError {
         let key = inner.original.key;
         inner.update(|position| position.end().settle());
-        if let Ok(_guard) = inner.slow.try_lock() {
+        if let Some(_guard) = inner.try_lock() {
             inner.slot.set_lever(Lever::Off);
         }
         inner.retire_now(&self.settings.roots);
@@ -291,14 +291,14 @@ impl Actor {
         };
         match change {
             change if change == ForeignChange::Mask || (untouched && !inner.owed) => {
-                let _ = inner.leave_as.set(*mask);
+                inner.leave_as(*mask);
                 inner.update(|position| position.end().settle());
             }
             _ => {
                 inner.update(Position::end);
                 match self.give_back(tid, &inner.original) {
                     Ok(left) => {
-                        let _ = inner.leave_as.set(left);
+                        inner.leave_as(left);
                         inner.update(Position::settle);
                     }
                     // The entry stays, and `restore` tries again.
@@ -307,7 +307,7 @@ impl Actor {
             }
         }
         // Whoever has the lock is about to undo the lever or will see the end.
-        if let Ok(_guard) = inner.slow.try_lock()
+        if let Some(_guard) = inner.try_lock()
             && let Err(error) = self.undo_lever(inner)
         {
             tracing::warn!(%tid, %error, "lever not undone");
@@ -331,7 +331,7 @@ impl Actor {
         {
             return;
         }
-        if let Ok(_guard) = inner.slow.try_lock()
+        if let Some(_guard) = inner.try_lock()
             && inner.slot.lever() == lever
             && let Err(error) = self.undo_lever(inner)
         {

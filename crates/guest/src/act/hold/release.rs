@@ -2,6 +2,7 @@
 //! Levers, and letting go.
 
 use std::io;
+use std::sync::MutexGuard;
 
 use policy::guest::wakeup::Lever;
 use units::CpuSet;
@@ -22,11 +23,14 @@ use crate::act::sched;
 use crate::act::task::TaskDir;
 
 impl Actor {
-    /// Changes what is done for the thread's wake-ups; [`Lever::Off`] undoes it.
+    /// Changes what is done for the thread's wake-ups; [`Lever::Off`] undoes it. Waits
+    /// for nobody: [`LeverError::Busy`] if another thread has its hands on this one.
     pub fn set_lever(&self, held: &Held, lever: Lever) -> Result<(), LeverError> {
         let inner = &*held.0;
         let tid = inner.tid();
-        let _guard = inner.lock();
+        let Some(_guard) = inner.try_lock() else {
+            return Err(LeverError::Busy { tid });
+        };
         let lever = lever::within_range(lever);
         let ended = || LeverError::Ended { tid };
         if inner.slot.position().ended() || !inner.is_alive() {
@@ -72,24 +76,42 @@ impl Actor {
 
     /// Lets a thread go: its owner's mask, policy and slice come back, and its
     /// entry leaves the journal, at once or with the next
-    /// [`Actor::sweep_inherited`] if threads have been started meanwhile.
+    /// [`Actor::sweep_inherited`] if threads have been started meanwhile. Waits for
+    /// whoever is changing a lever of it, who may be descheduled: not for a mover.
     pub fn release(&self, held: &Held) -> Result<Released, ReleaseError> {
-        let released = self.release_inner(&held.0);
+        self.release_with(&held.0, held.0.lock())
+    }
+
+    /// The same without waiting. `None`: nothing was done, because somebody has his
+    /// hands on the thread; it has to be tried again, or [`Actor::release`] be called
+    /// by who has time.
+    pub fn try_release(&self, held: &Held) -> Option<Result<Released, ReleaseError>> {
+        let guard = held.0.try_lock()?;
+        Some(self.release_with(&held.0, guard))
+    }
+
+    fn release_with(
+        &self,
+        inner: &Inner,
+        guard: MutexGuard<'_, ()>,
+    ) -> Result<Released, ReleaseError> {
+        let released = self.release_inner(inner);
+        drop(guard);
         match released {
             Ok(Released::Restored) => self.counters.add(Counter::Released),
             Ok(Released::Foreign) => self.counters.add(Counter::Foreign),
             Ok(_) => {}
             Err(_) => self.counters.add(Counter::ReleaseFailed),
         }
-        self.lock().tidy();
+        self.change(|_| ());
         released
     }
 
+    /// The caller has the lock.
     fn release_inner(&self, inner: &Inner) -> Result<Released, ReleaseError> {
         let tid = inner.tid();
         let error = |source| ReleaseError { tid, source };
         let is_gone = |source: &io::Error| source.raw_os_error() == Some(libc::ESRCH);
-        let _guard = inner.lock();
         let mut position = inner.slot.position();
         if position.ended() {
             return Ok(Released::AlreadyOver);
@@ -115,7 +137,7 @@ impl Actor {
         };
         match mask.and_then(|mask| self.restore_mask(inner, position, &mask)) {
             Ok((released, left)) => {
-                let _ = inner.leave_as.set(left);
+                inner.leave_as(left);
                 inner.update(Position::settle);
                 inner.retire_now(&self.settings.roots);
                 Ok(released)

@@ -17,6 +17,8 @@ use super::super::testing::wait_for;
 use super::adopt::now_ticks;
 use super::*;
 
+mod waits;
+
 fn fifo(priority: u32) -> Attr {
     Attr {
         policy: sched::SCHED_FIFO,

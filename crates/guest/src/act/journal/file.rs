@@ -64,7 +64,7 @@ pub enum JournalError {
         path: PathBuf,
     },
     /// The machine does not say which boot this is.
-    #[error("cannot read the boot id below {path}: {source}; is /proc mounted?")]
+    #[error("cannot read the boot id below {path}: {source}; mount /proc")]
     BootId {
         /// The root of the proc file system.
         path: PathBuf,

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A mover and the control thread over programs that are loaded but not attached: the
+//! test says who does I/O.
+
+use std::sync::mpsc;
+
+use policy::guest::trial;
+use tempfile::TempDir;
+use units::CpuSet;
+
+use super::super::control;
+use super::*;
+use crate::act;
+use crate::act::Actor;
+use crate::act::testing::DEADLINE;
+use crate::act::testing::Sleeper;
+use crate::act::testing::cpus;
+use crate::act::testing::wait_for;
+use crate::sense::Sense;
+use crate::settings::Settings;
+use crate::settings::SourceChoice;
+
+fn core() -> (Arc<Core>, TempDir) {
+    let settings = Settings {
+        source: SourceChoice::Heartbeat,
+        trial: trial::Settings::published(),
+        ..Settings::default()
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let sense = Sense::load(&settings).unwrap();
+    let (actor, _) = Actor::start(act::Settings {
+        journal: dir.path().join("journal"),
+        ..act::Settings::default()
+    })
+    .unwrap();
+    let support = actor.probe().levers;
+    let core = Core::new(settings, sense, actor, support, Ns::ZERO, None).unwrap();
+    (Arc::new(core), dir)
+}
+
+/// A process in this slot, held and on that vCPU.
+fn seated(core: &Core, slot: usize, on: VcpuId) -> Sleeper {
+    let sleeper = Sleeper::new();
+    core.sense.put_live(slot, sleeper.key());
+    seat(core, slot, Wait::ForNobody);
+    let seated = core.seats[slot].anyone().unwrap();
+    core.actor.move_to(&seated.held, on).unwrap();
+    assert_eq!(sleeper.mask(), CpuSet::only(on));
+    sleeper
+}
+
+fn move_to(core: &Core, me: VcpuId, slot: usize, to: VcpuId) -> Order {
+    let seat = &core.seats[slot];
+    Order::Move(MoveOrder {
+        slot,
+        key: seat.anyone().unwrap().key,
+        to,
+        why: Why::Push,
+        claim: seat.claim(now(), Ns::from_secs(60)).unwrap(),
+        gaps: core.sense.shared().vcpu(me).nr_gaps,
+        due: None,
+    })
+}
+
+#[test]
+fn root_a_mover_waits_for_no_other_vcpus_and_nothing_is_forgotten() {
+    let (a, b) = cpus();
+    let (core, _dir) = core();
+    let before = Sleeper::new().mask();
+    let leaving = seated(&core, 0, a);
+    let moving = seated(&core, 1, a);
+    let held = core.seats[0].anyone().unwrap();
+
+    // The mover of another vCPU has its hands on the first, and is descheduled.
+    let hands = held.held.hands_on();
+    let (orders, inbox) = mpsc::channel();
+    let (outcomes, done) = mpsc::channel();
+    let movers_core = Arc::clone(&core);
+    let mover = std::thread::spawn(move || run(&movers_core, b, &inbox, &outcomes));
+    assert!(core.sense.shared().demote(0));
+    let pulled = Order::Lever {
+        slot: 0,
+        lever: Lever::Fifo,
+    };
+    for order in [pulled, Order::Release(0), move_to(&core, b, 1, b)] {
+        orders.send(order).unwrap();
+    }
+    let outcome = done.recv_timeout(DEADLINE).unwrap();
+    assert!(matches!(outcome, Outcome::Made(Some(_))), "{outcome:?}");
+    assert_eq!(moving.mask(), CpuSet::only(b));
+    assert_eq!(leaving.mask(), CpuSet::only(a), "not yet");
+    assert_eq!(core.sense.shared().slot_state(0), SlotState::Left);
+
+    // Whoever waits is the control thread.
+    let its_core = Arc::clone(&core);
+    let control = std::thread::spawn(move || control::run(&its_core));
+    orders.send(move_to(&core, b, 1, a)).unwrap();
+    done.recv_timeout(DEADLINE).unwrap();
+    assert_eq!(moving.mask(), CpuSet::only(a));
+    drop(hands);
+    wait_for("the first is as it was", || {
+        leaving.mask() == before && core.sense.shared().slot_state(0) == SlotState::Free
+    });
+    assert!(core.seats[0].anyone().is_none());
+    assert_eq!(*core.failed.lock().unwrap(), None);
+
+    drop(orders);
+    mover.join().unwrap();
+    core.stop.store(true, Ordering::Release);
+    core.control_poke.poke();
+    control.join().unwrap();
+    core.actor.release_all();
+    assert_eq!(moving.mask(), before);
+}
+
+#[test]
+fn root_what_was_put_off_is_moot_if_the_next_phase_has_begun() {
+    let (a, b) = cpus();
+    let (core, _dir) = core();
+    let sleeper = seated(&core, 0, a);
+    let seated = core.seats[0].anyone().unwrap();
+    let hands = seated.held.hands_on();
+    assert!(core.sense.shared().demote(0));
+    release(&core, 0, Wait::ForNobody);
+    assert!(core.took_put_off());
+    core.sense.put_live(0, sleeper.key());
+    drop(hands);
+    release(&core, 0, Wait::ForOthers);
+    assert!(!seated.held.is_over(), "it does I/O again");
+    core.actor.move_to(&seated.held, b).unwrap();
+    core.actor.release_all();
+}
+
+#[test]
+fn root_whoever_sat_in_a_slot_that_is_another_tasks_by_now_is_given_back() {
+    let (a, _) = cpus();
+    let (core, _dir) = core();
+    let before = Sleeper::new().mask();
+    let first = seated(&core, 0, a);
+    let second = Sleeper::new();
+    core.sense.put_live(0, second.key());
+    seat(&core, 0, Wait::ForNobody);
+    assert_eq!(first.mask(), before);
+    let now = core.seats[0].anyone().unwrap();
+    assert_eq!(now.key, second.key());
+    // The same once more takes nothing from it.
+    seat(&core, 0, Wait::ForNobody);
+    assert!(!now.held.is_over());
+    core.actor.release_all();
+}
