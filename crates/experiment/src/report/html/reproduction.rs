@@ -78,6 +78,10 @@ pub fn page(reproduction: &Reproduction) -> Result<String, askama::Error> {
                 "Statements about shapes",
                 format!("{} hold", tally.shapes()),
             ),
+            (
+                "Orders of systems",
+                format!("{} as published", tally.orderings()),
+            ),
         ],
         overview: overview(&reproduction.experiments),
         experiments: reproduction.experiments.iter().map(section).collect(),
