@@ -163,6 +163,13 @@ impl Row {
         }
     }
 
+    /// Does it say anything about the simulator: was it published, and did it neither fix
+    /// a parameter nor go in?
+    #[must_use]
+    pub const fn tells(&self) -> bool {
+        self.published.is_some() && !self.fixed && !self.input
+    }
+
     /// Least and most of the seeds, if there are several.
     #[must_use]
     pub fn spread(&self) -> Option<(f64, f64)> {

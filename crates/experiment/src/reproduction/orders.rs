@@ -2,7 +2,7 @@
 //! Do the systems of an experiment come in the published order?
 //!
 //! Asked of each configuration of which figures of two systems or more were published:
-//! bars of one group of [`figures`], figures that name nothing but a system, and ratios
+//! bars of one group of [`figures()`], figures that name nothing but a system, and ratios
 //! of one system over another. Configurations all of whose figures fixed something, or
 //! went in, are left out.
 
@@ -115,12 +115,8 @@ fn order(name: String, bars: &[(&str, &Row)]) -> Option<Order> {
         Some(((*system).to_owned(), figures?, row.simulated))
     });
     let known: Vec<_> = known.collect();
-    let free = bars.iter().any(|(_, row)| says_something(row));
+    let free = bars.iter().any(|(_, row)| row.tells());
     (known.len() > 1 && free).then(|| Order::new(name, &known))
-}
-
-fn says_something(row: &Row) -> bool {
-    row.published.is_some() && !row.fixed && !row.input
 }
 
 /// A row `a over b`, as a ratio or in percent more.
@@ -130,7 +126,7 @@ fn ratio(row: &Row) -> Option<Order> {
         None => (row.name.as_str(), false),
     };
     let (above, below) = name.rsplit_once(" over ")?;
-    if !SYSTEMS.contains(&below) || !says_something(row) || !row.simulated.is_finite() {
+    if !SYSTEMS.contains(&below) || !row.tells() || !row.simulated.is_finite() {
         return None;
     }
     let above = above.rsplit(['/', ':', ',']).next()?.trim();
