@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What `vlab reproduce` found: the papers' experiments simulated, beside what was
 //! published. One versioned JSON document; `text` is what a terminal shows of it, `tally`
-//! counts over experiments, `figures` groups rows as the papers draw them, `compare` says
-//! what a change has moved.
+//! counts over experiments, `figures` groups rows as the papers draw them, `orders` asks
+//! whether systems come in the published order, `compare` says what a change has moved.
 
 mod compare;
 mod figures;
+mod orders;
 mod tally;
 mod text;
 
@@ -21,6 +22,9 @@ pub use compare::compare;
 pub use figures::Figure;
 pub use figures::Group;
 pub use figures::figures;
+pub use orders::Order;
+pub use orders::TIE;
+pub use orders::orders;
 pub use tally::Errors;
 pub use tally::NEAR;
 pub use tally::Tally;
@@ -88,6 +92,9 @@ pub struct Experiment {
     pub not_simulated: Vec<String>,
     /// Statements of 13.6 that hold or do not.
     pub shapes: Vec<Shape>,
+    /// Orders of systems, published and simulated; files of before have none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub orders: Vec<Order>,
 }
 
 /// One figure.
@@ -109,6 +116,10 @@ pub struct Row {
     pub error: Option<f64>,
     /// The published figure fixed a parameter: its error says nothing.
     pub fixed: bool,
+    /// The published figure, or one that follows from it, went into the simulation:
+    /// that it comes out again says less than nothing.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub input: bool,
 }
 
 /// One statement about the shape of an experiment's figures.
@@ -118,6 +129,15 @@ pub struct Shape {
     pub claim: String,
     /// Does it hold?
     pub holds: bool,
+    /// It fixed a parameter: that it holds says nothing.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub fixed: bool,
+}
+
+// serde hands over a reference.
+#[expect(clippy::trivially_copy_pass_by_ref)]
+const fn is_false(value: &bool) -> bool {
+    !*value
 }
 
 // JSON has no NaN: it is written as null.
@@ -139,7 +159,15 @@ impl Row {
                 .map(|value| simulated / value - 1.0)
                 .filter(|error| error.is_finite()),
             fixed,
+            input: false,
         }
+    }
+
+    /// Does it say anything about the simulator: was it published, and did it neither fix
+    /// a parameter nor go in?
+    #[must_use]
+    pub const fn tells(&self) -> bool {
+        self.published.is_some() && !self.fixed && !self.input
     }
 
     /// Least and most of the seeds, if there are several.
@@ -253,12 +281,19 @@ pub(crate) mod tests {
                     Shape {
                         claim: "ours is first".to_owned(),
                         holds: true,
+                        fixed: true,
                     },
                     Shape {
                         claim: "by far".to_owned(),
                         holds: false,
+                        fixed: false,
                     },
                 ],
+                orders: vec![Order {
+                    configuration: "a".to_owned(),
+                    published: "vanilla < ours".to_owned(),
+                    simulated: "ours = vanilla".to_owned(),
+                }],
             }],
         }
     }
@@ -294,6 +329,31 @@ pub(crate) mod tests {
         let errors = sample.tally().predicted().unwrap();
         assert!((errors.median - 0.35).abs() < 1e-12, "{errors:?}");
         assert_eq!((errors.near, errors.count), (0, 2));
+    }
+
+    /// What went in and comes out again must not better either median.
+    #[test]
+    fn an_input_counts_in_no_median() {
+        let mut sample = sample();
+        let tally = |sample: &Reproduction| {
+            let tally = sample.tally();
+            (tally.predicted(), tally.calibrated())
+        };
+        let before = tally(&sample);
+        for fixed in [false, true] {
+            sample.experiments[0].rows.push(Row {
+                input: true,
+                ..Row::new("b/least", 7.0, Some(7.0), fixed)
+            });
+        }
+        assert_eq!(tally(&sample), before);
+        assert_eq!(sample.tally().inputs(), 2);
+        let text = sample.text();
+        assert!(text.contains("+0.0 % =\n"), "{text}");
+        assert!(
+            text.contains("rows that are inputs (=): 2, not counted"),
+            "{text}"
+        );
     }
 
     #[test]

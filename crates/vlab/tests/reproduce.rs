@@ -40,6 +40,67 @@ fn the_same_statements_hold_as_before() {
     insta::assert_snapshot!("statements", text);
 }
 
+/// Which configurations are simulated, and what each figure is: `*` fixed a parameter,
+/// `=` went in, `?` is a prediction with nothing published beside it.
+#[test]
+fn the_same_configurations_are_simulated_as_before() {
+    let mut text = String::new();
+    for experiment in &ALL.experiments {
+        for row in &experiment.rows {
+            let mark = match row.published {
+                None => "?",
+                Some(_) if row.input => "=",
+                Some(_) if row.fixed => "*",
+                Some(_) => " ",
+            };
+            writeln!(text, "{mark} {}/{}", experiment.name, row.name).unwrap();
+        }
+        let mut names: Vec<&str> = experiment.rows.iter().map(|row| &*row.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), experiment.rows.len(), "{}", experiment.name);
+    }
+    insta::assert_snapshot!("rows", text);
+}
+
+/// What fixed a parameter is a row with a published figure, or a statement.
+#[test]
+fn parameters_name_rows_that_exist() {
+    for parameter in &ALL.parameters {
+        for row in &parameter.fixed_by {
+            let (name, row) = row.split_once('/').unwrap();
+            let experiment = ALL.experiments.iter().find(|e| e.name == name).unwrap();
+            let published =
+                |r: &experiment::reproduction::Row| r.name == row && r.published.is_some();
+            let stated = experiment.shapes.iter().any(|shape| shape.claim == row);
+            let known = experiment.rows.iter().any(published) || stated;
+            assert!(known, "{}: {name}/{row}", parameter.name);
+        }
+    }
+}
+
+/// What went in comes out, whatever is simulated: no evidence of anything.
+#[test]
+fn inputs_come_out_as_they_went_in() {
+    let rows = ALL
+        .experiments
+        .iter()
+        .flat_map(|e| e.rows.iter().map(move |r| (e, r)));
+    let inputs: Vec<_> = rows.filter(|(_, row)| row.input).collect();
+    assert_eq!(inputs.len(), 10);
+    for (experiment, row) in inputs {
+        // A move's cost is given, what comes of it is not: see inputs.toml.
+        let follows = row.name.starts_with("nginx/") && row.name != "nginx/N_min";
+        let error = row.error.unwrap().abs();
+        assert!(
+            follows || error < 0.01,
+            "{}/{}: {error}",
+            experiment.name,
+            row.name
+        );
+    }
+}
+
 #[test]
 fn every_experiment_gives_figures_that_are_numbers() {
     for experiment in &ALL.experiments {

@@ -7,19 +7,20 @@
 use super::Row;
 
 /// Slashes that separate nothing.
-const WORDS: [&str; 3] = ["I/O", "K/s", "MB/s"];
+const WORDS: [&str; 4] = ["I/O", "K/s", "MB/s", "Mb/s"];
 
 /// After the last slash these are what is measured, and not a system.
 const MEASURES: [&str; 5] = ["ratio", "P", "speedup", "N_migrate", "N_min"];
 
 /// After the last comma these are units.
-const UNITS: [&str; 10] = [
+const UNITS: [&str; 11] = [
     "%",
     "% less",
     "ms",
     "s",
     "K/s",
     "MB/s",
+    "Mb/s",
     "GB",
     "share",
     "of solo",

@@ -15,14 +15,22 @@ pub const NEAR: f64 = 0.1;
 pub struct Tally {
     predicted: Vec<f64>,
     calibrated: Vec<f64>,
+    inputs: usize,
     passed: usize,
     failed: usize,
+    fixing: usize,
+    in_order: usize,
+    orders: usize,
 }
 
 impl Tally {
     /// Counts an experiment.
     pub fn count(&mut self, experiment: &Experiment) {
         for row in &experiment.rows {
+            if row.input {
+                self.inputs += usize::from(row.published.is_some());
+                continue;
+            }
             let errors = if row.fixed {
                 &mut self.calibrated
             } else {
@@ -33,7 +41,11 @@ impl Tally {
         for shape in &experiment.shapes {
             self.passed += usize::from(shape.holds);
             self.failed += usize::from(!shape.holds);
+            self.fixing += usize::from(shape.fixed);
         }
+        self.orders += experiment.orders.len();
+        let as_published = experiment.orders.iter().filter(|order| order.holds());
+        self.in_order += as_published.count();
     }
 
     /// Median error of the rows that fixed nothing.
@@ -60,6 +72,19 @@ impl Tally {
         format!("{} of {}", self.passed, self.passed + self.failed)
     }
 
+    /// Rows that count in neither median: what they show went in.
+    #[must_use]
+    pub const fn inputs(&self) -> usize {
+        self.inputs
+    }
+
+    /// In how many configurations, of those with two systems or more of which something
+    /// was published, the systems come in the published order.
+    #[must_use]
+    pub fn orderings(&self) -> String {
+        format!("{} of {}", self.in_order, self.orders)
+    }
+
     pub(super) fn summary(&self) -> String {
         let mut text = String::from("\n");
         for (what, errors) in [
@@ -70,7 +95,19 @@ impl Tally {
                 let _ = writeln!(text, "{what}: {}", errors.text());
             }
         }
-        let _ = writeln!(text, "shape checks (13.6): {} pass", self.shapes());
+        if self.inputs > 0 {
+            let inputs = self.inputs;
+            let _ = writeln!(text, "rows that are inputs (=): {inputs}, not counted");
+        }
+        let _ = write!(text, "shape checks (13.6): {} pass", self.shapes());
+        let fixing = match self.fixing {
+            0 => String::new(),
+            some => format!("; {some} of them fixed a parameter (*)"),
+        };
+        let _ = writeln!(text, "{fixing}");
+        if self.orders > 0 {
+            let _ = writeln!(text, "orderings: {} as published", self.orderings());
+        }
         text
     }
 }

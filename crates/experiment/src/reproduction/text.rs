@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use super::Experiment;
 use super::Reproduction;
+use super::Row;
 
 impl Reproduction {
     /// For a terminal.
@@ -28,7 +29,11 @@ impl Experiment {
         for row in &self.rows {
             let published = row.published.map_or("-".to_owned(), figure);
             let error = row.error.map_or(String::new(), percent);
-            let mark = if row.fixed { " *" } else { "" };
+            let mark = match row {
+                Row { input: true, .. } => " =",
+                Row { fixed: true, .. } => " *",
+                _ => "",
+            };
             let spread = row.spread().map_or(String::new(), |(low, high)| {
                 format!("  [{}..{}]", figure(low), figure(high))
             });
@@ -44,7 +49,15 @@ impl Experiment {
         }
         for shape in &self.shapes {
             let word = if shape.holds { "pass" } else { "FAIL" };
-            let _ = writeln!(text, "  {word}  {}", shape.claim);
+            let mark = if shape.fixed { " *" } else { "" };
+            let _ = writeln!(text, "  {word}  {}{mark}", shape.claim);
+        }
+        for order in self.orders.iter().filter(|order| !order.holds()) {
+            let _ = writeln!(
+                text,
+                "  order  {}: published {}, simulated {}",
+                order.configuration, order.published, order.simulated
+            );
         }
         text
     }
@@ -80,7 +93,10 @@ mod tests {
             "rows that fixed a parameter (*): median error 3.3 %, 1 of 1 rows within 10 %",
             "  FAIL  by far",
             "not simulated",
-            "1 of 2 pass",
+            "  pass  ours is first *",
+            "  order  a: published vanilla < ours, simulated ours = vanilla",
+            "1 of 2 pass; 1 of them fixed a parameter (*)",
+            "orderings: 0 of 1 as published",
         ] {
             assert!(text.contains(part), "{part}\n{text}");
         }

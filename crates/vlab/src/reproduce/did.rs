@@ -15,6 +15,9 @@ use super::mix::IO;
 use super::mix::PARALLEL;
 use super::mix::UNIT;
 
+/// Where ISACS's pings are dense (Fig 8 of 13.2).
+const DENSE: Ns = Ns::from_ms(6);
+
 /// What one VM did, per second of the window where nothing else is said.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Did {
@@ -24,7 +27,12 @@ pub(super) struct Did {
     pub(super) latency_ms: f64,
     /// Clients' round trips, ms.
     pub(super) trip_ms: f64,
+    /// The longest; over several rounds the mean of each one's.
     pub(super) trip_max_ms: f64,
+    /// How far the middle nine tenths of them are apart, ms.
+    pub(super) trip_range_ms: f64,
+    /// Share of them within [`DENSE`].
+    pub(super) trip_dense: f64,
     /// Work of compute tasks, CPUs at full speed.
     pub(super) compute: f64,
     /// Rounds of the parallel program.
@@ -171,6 +179,8 @@ fn did(sim: &Sim, vm: VmId, window: Ns, part: [f64; 4]) -> Did {
         latency_ms: latencies.mean().as_ms_f64(),
         trip_ms: trips.mean().as_ms_f64(),
         trip_max_ms: trips.max().as_ms_f64(),
+        trip_range_ms: trips.percentile(950).as_ms_f64() - trips.percentile(50).as_ms_f64(),
+        trip_dense: within(&trips, DENSE),
         compute: sum(COMPUTE, |t| t.done.operations) * UNIT.as_secs_f64() / seconds,
         rounds: sum(PARALLEL, |t| t.done.operations)
             / f64::max(of(PARALLEL).count() as f64, 1.0)
@@ -186,7 +196,22 @@ fn did(sim: &Sim, vm: VmId, window: Ns, part: [f64; 4]) -> Did {
     }
 }
 
-/// Means; the largest of what is a maximum.
+/// The share of these that are no longer than `limit`, to a thousandth.
+fn within(latencies: &Latencies, limit: Ns) -> f64 {
+    // Grows with the percentile: the first one that is longer is looked for.
+    let (mut low, mut high) = (0, 1001);
+    while low + 1 < high {
+        let middle = u64::midpoint(low, high);
+        if latencies.percentile(middle) <= limit {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    low as f64 / 1000.0
+}
+
+/// Means, also of maxima: the longest of a round does not depend on how many there are.
 pub(super) fn mean(runs: &[Run]) -> Run {
     let part = 1.0 / f64::max(runs.len() as f64, 1.0);
     let over = |of: fn(&Run) -> f64| runs.iter().map(of).sum::<f64>() * part;
@@ -198,10 +223,9 @@ pub(super) fn mean(runs: &[Run]) -> Run {
             requests: of(|d| d.requests),
             latency_ms: of(|d| d.latency_ms),
             trip_ms: of(|d| d.trip_ms),
-            trip_max_ms: runs
-                .iter()
-                .map(|r| r.vms[n].trip_max_ms)
-                .fold(0.0, f64::max),
+            trip_max_ms: of(|d| d.trip_max_ms),
+            trip_range_ms: of(|d| d.trip_range_ms),
+            trip_dense: of(|d| d.trip_dense),
             compute: of(|d| d.compute),
             rounds: of(|d| d.rounds),
             cpu: of(|d| d.cpu),
@@ -223,5 +247,23 @@ pub(super) fn mean(runs: &[Run]) -> Run {
         odd_for_vm: (0..vms)
             .map(|n| runs.iter().map(|r| r.odd_for_vm[n]).sum::<f64>() * part)
             .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 30 of 40 by hand; all, and none.
+    #[test]
+    fn the_share_of_short_latencies_is_counted() {
+        let mut latencies = Latencies::default();
+        for n in 0..40 {
+            latencies.record(Ns::from_ms(if n < 30 { 2 } else { 20 }));
+        }
+        for (ms, share) in [(6, 0.75), (1, 0.0), (30, 1.0)] {
+            let found = within(&latencies, Ns::from_ms(ms));
+            assert!((found - share).abs() < 0.002, "{ms} ms: {found}");
+        }
     }
 }

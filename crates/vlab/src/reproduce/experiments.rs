@@ -4,6 +4,7 @@
 use super::isacs;
 use super::ische;
 use super::jupiter;
+use super::jupiter_latency;
 use super::jupiter_more;
 use super::mix::Effort;
 use super::outcome::Outcome;
@@ -90,7 +91,11 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
     ),
     new("isacs-disk", "dd, tables 7 and 8, MB/s (13.2)", isacs::disk),
     new("isacs-cpu", "Sysbench, figures 13 to 15 (13.2)", isacs::cpu),
-    new("ische", "dd and ping beside CPU loops (13.3)", ische::ische),
+    new(
+        "ische",
+        "dd, netperf and ping beside CPU loops (13.3)",
+        ische::ische,
+    ),
     new(
         "vsmtio-smt",
         "hyperthreads that disturb each other (13.4)",
@@ -136,6 +141,11 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         "jupiter-heterogeneous",
         "one of four synchronises, 4.6 (13.5)",
         jupiter_more::heterogeneous,
+    ),
+    new(
+        "jupiter-latency",
+        "DBT1 or MongoDB beside three PgSql (13.5)",
+        jupiter_latency::latency,
     ),
     new(
         "jupiter-pairs",

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! iSche beside Xen's credit scheduler (13.3): dd and ping beside CPU loops.
+//! iSche beside Xen's credit scheduler (13.3): dd, netperf and ping beside CPU loops.
 //!
 //! 4 pCPUs, the driver domain and 4 VMs, a CPU loop on each vCPU of all of them, dd
-//! and a ping in one. Not stated (S8): vCPUs per VM and I/O cores.
+//! and a ping in one, or netperf. Not stated (S8): vCPUs per VM and I/O cores.
 
 use sim::device::Elevator;
 use sim::device::HddSettings;
@@ -26,7 +26,53 @@ use super::tuning::Tuning;
 const DISK: u32 = 0;
 const NET: u32 = 1;
 
-fn machine(p: &Parameters, pcpus: u32, vms: usize) -> anyhow::Result<Mix> {
+/// What the I/O-intensive VM does beside its loops.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Load {
+    /// dd reads 64 kB after 64 kB, and the kernel reads ahead.
+    Read,
+    /// dd writes into the page cache, which has as much under way as in 13.2.
+    Write,
+    /// netperf's TCP_STREAM: as Iperf in 13.2.
+    Stream,
+}
+
+fn io(p: &Parameters, load: Load) -> anyhow::Result<Work> {
+    let (device, depth, bytes, cpu) = match load {
+        Load::Read => (
+            DISK,
+            "ische.read_ahead",
+            "ische.block_bytes",
+            "ische.block_cpu_us",
+        ),
+        Load::Write => (
+            DISK,
+            "xen.disk_depth",
+            "ische.block_bytes",
+            "ische.block_cpu_us",
+        ),
+        Load::Stream => (NET, "xen.iperf_depth", "xen.block_bytes", "xen.segment_us"),
+    };
+    let after = match load {
+        Load::Read | Load::Write => cpu,
+        Load::Stream => "xen.process_us",
+    };
+    Ok(Work::Io(ReaderSettings {
+        device: DeviceId(device),
+        depth: p.count(depth)?,
+        bytes: p.count(bytes)?,
+        start: 0,
+        span: p.whole("ische.file_mib")? << 20,
+        sequential: true,
+        submit: p.us(cpu)?,
+        process: p.us(after)?,
+        process_spread: p.count("guest.process_spread_permille")?,
+        write: load != Load::Read,
+        phases: None,
+    }))
+}
+
+fn machine(p: &Parameters, pcpus: u32, vms: usize, load: Load) -> anyhow::Result<Mix> {
     let vcpus = p.whole("ische.vcpus")? as u32;
     let loops = || {
         session(
@@ -37,24 +83,13 @@ fn machine(p: &Parameters, pcpus: u32, vms: usize) -> anyhow::Result<Mix> {
     let backend = Work::Backend(p.us("xen.dom0_us")?);
     let mut dom0 = Vm::new(vcpus, (0..vcpus).map(|v| Task::on(v, backend)).collect());
     dom0.io = false;
-    let mut io = loops()?;
-    // dd reads 64 kB after 64 kB; the kernel reads ahead.
-    let dd = Work::Io(ReaderSettings {
-        device: DeviceId(DISK),
-        depth: p.whole("ische.read_ahead")? as u32,
-        bytes: p.count("ische.block_bytes")?,
-        start: 0,
-        span: p.whole("ische.file_mib")? << 20,
-        sequential: true,
-        submit: p.us("ische.block_cpu_us")?,
-        process: p.us("ische.block_cpu_us")?,
-        process_spread: p.count("guest.process_spread_permille")?,
-        write: false,
-        phases: None,
-    });
-    io.push(Task::on(0, dd));
-    io.push(Task::on(vcpus - 1, Work::Echo(NET, p.us("ping.work_us")?)));
-    let mut all = vec![dom0, Vm::new(vcpus, io)];
+    let mut tasks = loops()?;
+    tasks.push(Task::on(0, io(p, load)?));
+    // A ping would wait behind all that netperf has under way.
+    if load != Load::Stream {
+        tasks.push(Task::on(vcpus - 1, Work::Echo(NET, p.us("ping.work_us")?)));
+    }
+    let mut all = vec![dom0, Vm::new(vcpus, tasks)];
     all.extend(vec![Vm::new(vcpus, loops()?); vms - 1]);
     Ok(Mix {
         pcpus,
@@ -82,7 +117,10 @@ fn machine(p: &Parameters, pcpus: u32, vms: usize) -> anyhow::Result<Mix> {
 
 pub(super) fn ische(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::default();
-    let mix = machine(p, p.count("ische.pcpus")?, 4)?;
+    let pcpus = p.count("ische.pcpus")?;
+    let mix = machine(p, pcpus, 4, Load::Read)?;
+    let writes = machine(p, pcpus, 4, Load::Write)?;
+    let streams = machine(p, pcpus, 4, Load::Stream)?;
     let mut mb = [0.0; 2];
     let mut trip = [0.0; 2];
     for (n, policy) in ["credit1", "ische"].into_iter().enumerate() {
@@ -92,13 +130,18 @@ pub(super) fn ische(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
         outcome.row(format!("dd, MB/s/{policy}"), mb[n]);
         outcome.row(format!("ping, ms/{policy}"), trip[n]);
         outcome.row(format!("largest ping, ms/{policy}"), did.trip_max_ms);
+        let did = run(&writes, policy, effort)?.vms[1];
+        outcome.row(format!("dd write, MB/s/{policy}"), did.bytes / 1e6);
+        let did = run(&streams, policy, effort)?.vms[1];
+        let megabits = did.bytes * 8.0 / 1e6;
+        outcome.row(format!("netperf TCP_STREAM, Mb/s/{policy}"), megabits);
     }
     outcome.row("dd, iSche over credit", mb[1] / mb[0].max(1e-9));
     outcome.shape("ping is faster under iSche", trip[1] < trip[0]);
     let mut worst = Vec::new();
     let mut means = Vec::new();
     for vms in [2, 3, 4] {
-        let did = run(&machine(p, 1, vms)?, "credit1", effort)?.vms[1];
+        let did = run(&machine(p, 1, vms, Load::Read)?, "credit1", effort)?.vms[1];
         outcome.row(format!("one pCPU, {vms} VMs: ping, ms"), did.trip_ms);
         outcome.row(
             format!("one pCPU, {vms} VMs: largest ping, ms"),

@@ -69,6 +69,8 @@ pub(super) const IO: u32 = 1;
 pub(super) const ECHO: u32 = 2;
 pub(super) const PARALLEL: u32 = 3;
 pub(super) const BACKEND: u32 = 4;
+/// What is not to be counted with the others of its kind.
+pub(super) const UNCOUNTED: u32 = 5;
 
 /// A unit of compute tasks: short against any slice, long against an event.
 pub(super) const UNIT: Ns = Ns::from_ms(1);

@@ -3,7 +3,8 @@
 //! was published.
 //!
 //! `parameters.toml` has every open parameter with the rows that fixed it, `setup.toml`
-//! what the sources state of set-ups, `published.toml` the figures; one module per paper has the set-ups, `mix` builds
+//! what the sources state of set-ups, `published.toml` the figures, `inputs.toml` those of
+//! them that went in; one module per paper has the set-ups, `mix` builds
 //! machines, also those of a scenario's tables (`vms`, `vm_tasks`, `platforms`), `did`
 //! says what they did, `outcome` compares. One set of parameters for all
 //! configurations; misses are shown as they are. Configurations for which
@@ -14,6 +15,7 @@ mod experiments;
 mod isacs;
 mod ische;
 mod jupiter;
+mod jupiter_latency;
 mod jupiter_more;
 mod mix;
 mod outcome;
@@ -51,7 +53,8 @@ use crate::run::check_json;
 
 /// Simulates the papers' experiments and compares.
 ///
-/// A `*` marks a published figure that fixed a parameter: its error says nothing.
+/// A `*` marks a published figure that fixed a parameter: its error says nothing. A `=`
+/// marks one that went into the simulation.
 #[derive(Args, Clone, Debug, Default)]
 pub struct ReproduceArgs {
     /// Only this one, for instance fig9; a prefix will do. Without: all.
@@ -186,6 +189,9 @@ fn chosen(wanted: &str) -> anyhow::Result<Vec<&'static Experiment>> {
     Ok(chosen)
 }
 
+/// What is counted of each round, if not `--quick`.
+const WHOLE: Ns = Ns::from_secs(4);
+
 /// How long, how often.
 fn effort_of(experiment: &Experiment, quick: bool) -> Effort {
     let mut effort = if quick {
@@ -198,7 +204,7 @@ fn effort_of(experiment: &Experiment, quick: bool) -> Effort {
     } else {
         Effort {
             warmup: Ns::from_secs(1),
-            window: Ns::from_secs(4),
+            window: WHOLE,
             seeds: 3,
             first: 1,
         }
@@ -244,19 +250,31 @@ mod tests {
     use super::parameters::Constant;
     use super::*;
 
-    /// What fixed a parameter is a published figure of an experiment that exists.
+    /// What was published, and what fixed a parameter, is of an experiment that exists.
     #[test]
-    fn parameters_name_rows_that_exist() {
+    fn every_figure_belongs_to_an_experiment() {
         let published = outcome::published().unwrap();
-        for name in published.keys() {
-            assert!(EXPERIMENTS.iter().any(|e| e.name == name), "{name}");
+        let there = |name: &str| EXPERIMENTS.iter().any(|e| e.name == name);
+        for name in published.figures.keys() {
+            assert!(there(name), "{name}");
         }
         for parameter in Parameters::load(&[]).unwrap().iter() {
             assert!(!parameter.why.is_empty(), "{}", parameter.name);
             for row in &parameter.fixed_by {
-                let (experiment, name) = row.split_once('/').unwrap();
-                assert!(published[experiment].contains_key(name), "{row}");
+                assert!(there(row.split_once('/').unwrap().0), "{row}");
             }
+        }
+    }
+
+    /// What went in was published, and it cannot have fixed a parameter as well.
+    #[test]
+    fn inputs_are_published_rows_that_fixed_nothing() {
+        let published = outcome::published().unwrap();
+        let parameters = Parameters::load(&[]).unwrap();
+        for row in &published.inputs {
+            let (experiment, name) = row.split_once('/').unwrap();
+            assert!(published.figures[experiment].contains_key(name), "{row}");
+            assert!(!parameters.used(row), "{row}");
         }
     }
 

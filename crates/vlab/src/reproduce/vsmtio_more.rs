@@ -68,6 +68,7 @@ pub(super) fn parts(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::default();
     let mut io_from_retention = true;
     let mut compute_from_rass = true;
+    let (mut hardly, mut helps) = (true, true);
     for b in BENCHMARKS
         .iter()
         .filter(|b| matches!(b.name, "HBase" | "MongoDB"))
@@ -100,12 +101,16 @@ pub(super) fn parts(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
         }
         io_from_retention &= gains[0].0 > gains[1].0 - gains[0].0;
         compute_from_rass &= gains[1].1 - gains[0].1 > gains[0].1;
+        hardly &= gains[0].1.abs() < 5.0;
+        helps &= gains[1].0 > gains[0].0 && gains[1].1 > gains[0].1;
     }
     outcome.shape("I/O gains come mainly from retention", io_from_retention);
     outcome.shape(
         "compute gains come mainly from unbalanced scheduling",
         compute_from_rass,
     );
+    outcome.shape("retention alone hardly helps PageRank and Kmeans", hardly);
+    outcome.shape("unbalanced scheduling added helps all four", helps);
     Ok(outcome)
 }
 

@@ -78,6 +78,10 @@ pub fn page(reproduction: &Reproduction) -> Result<String, askama::Error> {
                 "Statements about shapes",
                 format!("{} hold", tally.shapes()),
             ),
+            (
+                "Orders of systems",
+                format!("{} as published", tally.orderings()),
+            ),
         ],
         overview: overview(&reproduction.experiments),
         experiments: reproduction.experiments.iter().map(section).collect(),
@@ -256,7 +260,7 @@ fn bar(svg: &mut Svg, axis: Axis, colour: usize, row: &Row, y: f64) {
     }
     if let Some(published) = row.published {
         let tip = format!("{}: published {}", row.name, figure(published));
-        diamond(svg, axis.x(published), middle, row.fixed, &tip);
+        diamond(svg, axis.x(published), middle, !row.tells(), &tip);
     }
     let (published, error) = match (row.published, row.error) {
         (Some(published), Some(error)) => (figure(published), percent(error)),
@@ -266,7 +270,7 @@ fn bar(svg: &mut Svg, axis: Axis, colour: usize, row: &Row, y: f64) {
     let own = figure(row.simulated);
     svg.text("num", NUMBERS + 62.0, y + 12.5, Anchor::End, &own);
     svg.text("quiet", NUMBERS + 130.0, y + 12.5, Anchor::End, &published);
-    let class = if row.fixed { "quiet" } else { "num" };
+    let class = if row.tells() { "num" } else { "quiet" };
     svg.text(class, WIDTH - 2.0, y + 12.5, Anchor::End, &error);
 }
 
@@ -331,7 +335,11 @@ fn overview(experiments: &[Experiment]) -> String {
         for row in &one.rows {
             let Some(error) = row.error else { continue };
             let tip = format!("{}: {}", row.name, percent(error));
-            let class = if row.fixed { "round quietdot" } else { "round" };
+            let class = if row.tells() {
+                "round"
+            } else {
+                "round quietdot"
+            };
             svg.dot(class, x(error + 1.0), y + 11.0, &tip);
         }
         if one.rows.iter().all(|row| row.error.is_none()) {
@@ -374,6 +382,17 @@ mod tests {
         ] {
             assert!(page.contains(shown), "{shown}");
         }
+    }
+
+    /// What went in is drawn as what fixed a parameter: it is no prediction.
+    #[test]
+    fn inputs_are_drawn_as_what_says_nothing() {
+        let quiet = |input: bool| {
+            let mut sample = sample();
+            sample.experiments[0].rows[0].input = input;
+            page(&sample).unwrap().matches("round quietdot\"").count()
+        };
+        assert_eq!(quiet(true), quiet(false) + 1);
     }
 
     #[test]
