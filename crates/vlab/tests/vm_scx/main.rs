@@ -18,6 +18,7 @@ mod cost;
 mod ends;
 mod held;
 mod knobs;
+mod papers;
 mod patience;
 mod policies;
 mod service;
