@@ -39,7 +39,7 @@ demo-vm: ## the same on two real VMs, where /dev/kvm cannot boot them inside an 
 test: ## lints, tests, VM matrix (as root, about 32 minutes on 2 CPUs)
 	@scripts/test
 
-bench: bench-native bench-vm ## both parts of what takes long: figures, and proofs in VMs (as root, about half an hour)
+bench: bench-native bench-vm ## both parts of what takes long: figures, and proofs in VMs (as root, more than an hour)
 
 bench-native: ## cost, latencies, micro-benchmarks, the simulator beside SimPy, report and trace (as root)
 	@scripts/setup bench
@@ -51,7 +51,7 @@ bench-native: ## cost, latencies, micro-benchmarks, the simulator beside SimPy, 
 	CARGO_TARGET_DIR=$(target) scripts/check-report crates/experiment/testdata/recorded.json
 	CARGO_TARGET_DIR=$(target) scripts/check-trace crates/experiment/testdata/recorded.json
 
-bench-vm: ## shares by weight, what ordinary threads pay, another VMM, under the host schedulers (as root)
+bench-vm: ## shares, attacks, the papers' mixes of VMs, what ordinary threads pay, under the host schedulers (as root)
 	@scripts/setup bench-vm
 	cargo build --locked -p vlab -p scx_vcpu
 	SHARES_WINDOW=30s SCX_COST_ROUNDS=6 cargo test --locked -p vlab --test vm_scx -- --ignored --nocapture --test-threads=1

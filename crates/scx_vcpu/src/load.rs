@@ -21,6 +21,7 @@ use policy::host::ische;
 use policy::host::vslicer;
 use units::Ns;
 
+use crate::policy::Policy;
 use crate::probe;
 use crate::probe::Unsupported;
 use crate::run;
@@ -29,6 +30,9 @@ use crate::run::possible_cpus;
 use crate::skel::main::MainSkel;
 use crate::skel::main::MainSkelBuilder;
 use crate::skel::main::types::sv_settings;
+
+/// How the kernel calls the scheduler, with `_` and the policy's name behind it.
+pub(crate) const NAME: &str = "scx_vcpu";
 
 /// Where interrupts to vCPUs are seen, see `event.h`. A static function of KVM: a
 /// compiler may have dissolved it.
@@ -64,6 +68,20 @@ pub enum Rules {
     Isacs(isacs::Settings),
     /// See [`crate::policy::Policy::Never`].
     Never,
+}
+
+impl Rules {
+    fn policy(&self) -> Policy {
+        match self {
+            Self::Fixed(_) => Policy::Fixed,
+            Self::Credit1(_) => Policy::Credit1,
+            Self::Credit2(_) => Policy::Credit2,
+            Self::Vslicer(_) => Policy::Vslicer,
+            Self::Ische(_) => Policy::Ische,
+            Self::Isacs(_) => Policy::Isacs,
+            Self::Never => Policy::Never,
+        }
+    }
 }
 
 /// Loads and attaches all but the scheduler itself and what finds vCPUs.
@@ -126,8 +144,14 @@ fn loaded<'a>(
             ..settings(&options.rules)?
         };
     }
-    open.struct_ops.vcpu_ops_mut().timeout_ms = u32::try_from(options.watchdog.as_millis())?;
-    open.struct_ops.vcpu_ops_mut().hotplug_seq = hotplugs;
+    let ops = open.struct_ops.vcpu_ops_mut();
+    ops.timeout_ms = u32::try_from(options.watchdog.as_millis())?;
+    ops.hotplug_seq = hotplugs;
+    // Shorter than the field, whose rest is zeros.
+    let name = format!("{NAME}_{}", options.rules.policy());
+    for (to, from) in ops.name.iter_mut().zip(name.bytes()) {
+        *to = from.cast_signed();
+    }
     open.maps.slices.set_max_entries(cpus).map_err(refuse)?;
     open.maps.pcpus.set_max_entries(cpus).map_err(refuse)?;
     open.maps

@@ -434,6 +434,9 @@ fn doctor(args: &DoctorArgs) -> anyhow::Result<()> {
             }
         }
     }
+    for what in probe::unseen(Path::new("/")) {
+        println!("note: {what}");
+    }
     anyhow::ensure!(bad == 0, NotHere(bad));
     if args.programs {
         programs()?;

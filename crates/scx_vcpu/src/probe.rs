@@ -148,6 +148,31 @@ pub(crate) fn has_kvm_function(root: &Path, name: &str) -> bool {
     })
 }
 
+/// Modules and their parameters with which hardware delivers IPIs between vCPUs, so that no
+/// function of KVM is called (AMD's AVIC; IPI virtualisation, since Intel's Sapphire Rapids).
+const DELIVERED_BY_HARDWARE: [(&str, &str); 2] =
+    [("kvm_amd", "avic"), ("kvm_intel", "enable_ipiv")];
+
+/// What the counters miss with the modules as they are loaded below `root` (normally `/`); each
+/// is one line, and nothing that stands in the way.
+#[must_use]
+pub fn unseen(root: &Path) -> Vec<String> {
+    DELIVERED_BY_HARDWARE
+        .iter()
+        .filter(|(module, parameter)| {
+            let file = format!("sys/module/{module}/parameters/{parameter}");
+            // A number or a letter, by the kernel's version.
+            let value = fs::read_to_string(root.join(file)).unwrap_or_default();
+            matches!(value.trim(), "Y" | "1")
+        })
+        .map(|(module, parameter)| {
+            format!(
+                "hardware delivers IPIs between vCPUs ({parameter} of {module} is on): ipi, wake_ipis and wakers count too few; to see all, load it with {parameter}=0"
+            )
+        })
+        .collect()
+}
+
 /// Capabilities that it takes (include/uapi/linux/capability.h): to load the programs,
 /// and to give threads of others another scheduling policy.
 const CAPABILITIES: [(u32, &str); 2] = [(21, "CAP_SYS_ADMIN"), (23, "CAP_SYS_NICE")];
@@ -300,6 +325,34 @@ mod tests {
         assert!(!has_kvm_function(dir.path(), "apic_accept_irq"));
         let empty = tempfile::tempdir().unwrap();
         assert!(!has_kvm_function(empty.path(), "x"));
+    }
+
+    #[test]
+    fn ipis_that_hardware_hides_are_told_of() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(unseen(dir.path()), [""; 0], "no KVM");
+        for (file, value, told) in [
+            ("kvm_amd/parameters/avic", "N\n", None),
+            ("kvm_amd/parameters/avic", "0\n", None),
+            ("kvm_amd/parameters/avic", "1\n", Some("avic=0")),
+            ("kvm_amd/parameters/avic", "Y\n", Some("avic=0")),
+            ("kvm_amd/parameters/avic", "N\n", None),
+            ("kvm_intel/parameters/enable_ipiv", "N\n", None),
+            (
+                "kvm_intel/parameters/enable_ipiv",
+                "Y\n",
+                Some("enable_ipiv=0"),
+            ),
+        ] {
+            let path = dir.path().join("sys/module").join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, value).unwrap();
+            let said = unseen(dir.path());
+            assert_eq!(said.len(), usize::from(told.is_some()), "{file}: {said:?}");
+            if let (Some(told), [line]) = (told, said.as_slice()) {
+                assert!(line.ends_with(told) && line.lines().count() == 1, "{line}");
+            }
+        }
     }
 
     #[test]

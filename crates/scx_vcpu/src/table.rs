@@ -14,6 +14,7 @@ use units::Ns;
 use units::Time;
 
 use crate::config::Class;
+use crate::load;
 use crate::load::HELD;
 use crate::lost::Lost;
 use crate::name;
@@ -53,6 +54,9 @@ pub struct Vcpu {
     /// What the VMM calls its VM, or how the VMM itself is called; for people.
     #[serde(default)]
     pub name: String,
+    /// Policy that schedules it, as `--policy` takes it; empty if it is not known.
+    #[serde(default)]
+    pub policy: String,
     /// The thread.
     pub tid: u32,
     /// Number of the vCPU.
@@ -69,6 +73,12 @@ pub struct Vcpu {
     pub cap_permille: u32,
     /// Time on a pCPU; without what goes on now.
     pub ran: Ns,
+    /// Its part of the time that all vCPUs beside it had, in thousandths.
+    #[serde(default)]
+    pub share_permille: u32,
+    /// The same of all vCPUs of its VM together.
+    #[serde(default)]
+    pub vm_share_permille: u32,
     /// Time in which it could run and did not.
     pub waited: Ns,
     /// The longest that it waited at once, also for its cap's next period. Since it was found:
@@ -147,10 +157,8 @@ fn is_held(pcpu: &sv_pcpu, now: Time) -> bool {
 /// None runs, or not permitted.
 pub fn read() -> anyhow::Result<Vec<Vcpu>> {
     let ops = std::fs::read_to_string("/sys/kernel/sched_ext/root/ops").unwrap_or_default();
-    anyhow::ensure!(
-        ops.starts_with("scx_vcpu"),
-        "scx_vcpu does not run on this machine; start it with `scx_vcpu run`"
-    );
+    let policy = policy_of(&ops)
+        .context("scx_vcpu does not run on this machine; start it with `scx_vcpu run`")?;
     let map = MapHandle::from_pinned_path(Path::new(PIN)).with_context(|| {
         format!("cannot open {PIN}; run as root, on a machine with /sys/fs/bpf mounted")
     })?;
@@ -164,7 +172,9 @@ pub fn read() -> anyhow::Result<Vec<Vcpu>> {
     for vcpu in &mut vcpus {
         let name = names.entry(vcpu.vm).or_insert_with(|| name::of(vcpu.vm));
         vcpu.name.clone_from(name);
+        policy.clone_into(&mut vcpu.policy);
     }
+    add_shares(&mut vcpus);
     Ok(vcpus)
 }
 
@@ -173,6 +183,30 @@ pub fn read() -> anyhow::Result<Vec<Vcpu>> {
 pub fn lost() -> Lost {
     MapHandle::from_pinned_path(Path::new(PIN_COUNTS))
         .map_or_else(|_| Lost::default(), |map| Lost::read(&map))
+}
+
+/// The policy of the scheduler that the kernel calls so; empty if it is of a version that does
+/// not say, `None` if it is not ours.
+fn policy_of(ops: &str) -> Option<&str> {
+    match ops.trim().strip_prefix(load::NAME)? {
+        "" => Some(""),
+        rest => rest.strip_prefix('_'),
+    }
+}
+
+/// What part each had of the time of all, and its VM.
+fn add_shares(vcpus: &mut [Vcpu]) {
+    let mut all = Ns::ZERO;
+    let mut of_vm: BTreeMap<u32, Ns> = BTreeMap::new();
+    for vcpu in &*vcpus {
+        all += vcpu.ran;
+        *of_vm.entry(vcpu.vm).or_default() += vcpu.ran;
+    }
+    let permille = |part: Ns| (part.0 as f64 / all.0.max(1) as f64 * 1e3).round() as u32;
+    for vcpu in vcpus {
+        vcpu.share_permille = permille(vcpu.ran);
+        vcpu.vm_share_permille = permille(of_vm[&vcpu.vm]);
+    }
 }
 
 /// Who has woken each.
@@ -239,6 +273,7 @@ fn decode(bytes: &[u8]) -> Option<Vcpu> {
         },
         vm: entry.vm,
         name: String::new(),
+        policy: String::new(),
         tid: entry.tid,
         vcpu: entry.vcpu,
         cpu: entry.cpu,
@@ -250,6 +285,8 @@ fn decode(bytes: &[u8]) -> Option<Vcpu> {
         },
         cap_permille: entry.cap_permille,
         ran: Ns(entry.ran_ns),
+        share_permille: 0,
+        vm_share_permille: 0,
         waited: Ns(entry.waited_ns),
         longest_wait: Ns(entry.longest_wait_ns),
         slept: Ns(entry.slept_ns),
@@ -273,12 +310,6 @@ fn decode(bytes: &[u8]) -> Option<Vcpu> {
 /// The table for people: one line per vCPU, VMs together.
 #[must_use]
 pub fn text(vcpus: &[Vcpu]) -> String {
-    let mut all = Ns::ZERO;
-    let mut of_vm: BTreeMap<u32, Ns> = BTreeMap::new();
-    for vcpu in vcpus {
-        all += vcpu.ran;
-        *of_vm.entry(vcpu.vm).or_default() += vcpu.ran;
-    }
     let mut text = format!(
         "{:>8} {:<12} {:>5} {:>8} {:>5} {:>5} {:>7} {:>6} {:>7} {:>10} {:>10} {:>10} {:>8} {:>8} {:>8} {:>10} {:>8} {:>10} {:>10} {:>10} {:<6}  {}\n",
         "VM",
@@ -305,7 +336,6 @@ pub fn text(vcpus: &[Vcpu]) -> String {
         "woken by"
     );
     for vcpu in vcpus {
-        let share = of_vm[&vcpu.vm].0 as f64 / all.0.max(1) as f64;
         text += &format!(
             "{:>8} {:<12} {:>5} {:>8} {:>5} {:>5} {:>7} {:>6} {:>5.1} % {:>10} {:>10} {:>10} {:>8} {:>8} {:>8} {:>10} {:>8} {:>10} {:>10.2} {:>10.2} {:<6}  {}\n",
             vcpu.vm,
@@ -319,7 +349,7 @@ pub fn text(vcpus: &[Vcpu]) -> String {
                 0 => "none".to_owned(),
                 cap => format!("{}.{}%", cap / 10, cap % 10),
             },
-            share * 100.0,
+            f64::from(vcpu.vm_share_permille) / 10.0,
             vcpu.ran.to_string(),
             vcpu.waited.to_string(),
             vcpu.longest_wait.to_string(),
@@ -359,7 +389,8 @@ fn wakers(wakers: &BTreeMap<u32, u64>) -> String {
 #[must_use]
 pub fn since(before: &[Vcpu], now: &[Vcpu]) -> Vec<Vcpu> {
     let past: BTreeMap<u32, &Vcpu> = before.iter().map(|vcpu| (vcpu.tid, vcpu)).collect();
-    now.iter()
+    let mut since: Vec<Vcpu> = now
+        .iter()
         .map(|vcpu| {
             let Some(past) = past
                 .get(&vcpu.tid)
@@ -390,108 +421,10 @@ pub fn since(before: &[Vcpu], now: &[Vcpu]) -> Vec<Vcpu> {
                 ..vcpu.clone()
             }
         })
-        .collect()
+        .collect();
+    add_shares(&mut since);
+    since
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn entry(state: u32, ran: u64) -> sv_vcpu {
-        sv_vcpu {
-            state,
-            vm: 7,
-            tid: 70,
-            vcpu: 1,
-            weight: 512,
-            class: 1,
-            ran_ns: ran,
-            waited_ns: 20,
-            longest_wait_ns: 12,
-            slept_ns: 30,
-            nr_turns: 4,
-            nr_io: 8,
-            nr_ipi: 9,
-            nr_wake_ipi: 5,
-            nr_halts: 6,
-            halted_ns: 7,
-            credit: -3_000_000,
-            ivcredit: 1_500_000,
-            turn_ns: 30_000_000,
-            ..sv_vcpu::default()
-        }
-    }
-
-    fn bytes(entry: &sv_vcpu) -> &[u8] {
-        // SAFETY: plain integers without gaps, borrowed for as long as the bytes are.
-        unsafe {
-            std::slice::from_raw_parts(std::ptr::from_ref(entry).cast(), size_of::<sv_vcpu>())
-        }
-    }
-
-    fn vcpu(state: u32, ran: u64) -> Option<Vcpu> {
-        decode(bytes(&entry(state, ran)))
-    }
-
-    #[test]
-    fn an_entry_is_read_as_it_lies_there() {
-        let vcpu = decode(bytes(&entry(3, 10))).unwrap();
-        assert_eq!((vcpu.vm, vcpu.tid, vcpu.vcpu, vcpu.weight), (7, 70, 1, 512));
-        assert_eq!(vcpu.class, Class::Io);
-        assert_eq!(
-            (vcpu.ran, vcpu.waited, vcpu.slept),
-            (Ns(10), Ns(20), Ns(30))
-        );
-        assert_eq!(vcpu.longest_wait, Ns(12));
-        assert_eq!((vcpu.io, vcpu.ipi, vcpu.credit), (8, 9, -3_000_000));
-        assert_eq!((vcpu.halts, vcpu.halted, vcpu.wake_ipis), (6, Ns(7), 5));
-        assert_eq!(decode(bytes(&entry(0, 10))), None, "nobody's");
-        assert_eq!(decode(&bytes(&entry(3, 10))[..100]), None);
-    }
-
-    #[test]
-    fn a_pcpu_is_held_when_no_vcpu_has_run_there_for_long() {
-        let at = |slot, left_ns| {
-            let pcpu = sv_pcpu {
-                slot,
-                left_ns,
-                ..sv_pcpu::default()
-            };
-            is_held(&pcpu, Time(HELD.0 * 3))
-        };
-        assert!(at(0, HELD.0 * 2) && at(0, 0), "nobody for as long, or ever");
-        assert!(!at(0, HELD.0 * 2 + 1), "only just interrupted");
-        assert!(!at(4, 0), "one runs");
-        assert!(!at(0, HELD.0 * 4), "since the clock was read");
-    }
-
-    #[test]
-    fn a_difference_is_of_the_same_vcpu_only() {
-        let woken = |state, ran, counts: &[(u32, u64)]| Vcpu {
-            wakers: counts.iter().copied().collect(),
-            ..vcpu(state, ran).unwrap()
-        };
-        let old = woken(1, 10, &[(0, 4)]);
-        let now = woken(1, 25, &[(0, 6), (3, 9)]);
-        let of = since(std::slice::from_ref(&old), std::slice::from_ref(&now));
-        assert_eq!(wakers(&of[0].wakers), "3: 9, 0: 2");
-        let (older, newer) = (std::slice::from_ref(&old), std::slice::from_ref(&now));
-        assert_eq!(since(older, newer)[0].ran, Ns(15));
-        let other = Vcpu { vm: 8, ..old };
-        assert_eq!(since(&[other], &[now])[0].ran, Ns(25));
-    }
-
-    #[test]
-    fn the_share_of_a_vm_is_of_all_that_ran() {
-        let a = vcpu(3, 30).unwrap();
-        let b = Vcpu {
-            vm: 9,
-            ran: Ns(10),
-            ..a.clone()
-        };
-        let text = text(&[a, b]);
-        assert!(text.contains("75.0 %") && text.contains("25.0 %"), "{text}");
-        // The slice, the credit and what I/O adds to it.
-        assert!(text.contains("30 ms      -3.00       1.50"), "{text}");
-    }
-}
+mod tests;

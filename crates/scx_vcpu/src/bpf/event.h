@@ -10,6 +10,10 @@
  *
  * Limits: with AVIC or posted interrupts, hardware delivers without KVM. Without
  * an I/O thread a VMM may complete requests in a vCPU's thread; they look like IPIs.
+ * So does what an interrupt raises (an irqfd that a driver signals there) if it came into
+ * a vCPU of the same VM, and what came into the vCPU itself is not counted. Rejected: to ask
+ * __preempt_count for the context, for a program that names it does not load where
+ * /proc/kallsyms has no variables (CONFIG_KALLSYMS_ALL).
  */
 #pragma once
 

@@ -8,6 +8,8 @@ pub mod isacs;
 pub mod ische;
 pub mod vslicer;
 
+use std::fmt;
+
 use clap::ValueEnum;
 #[cfg(test)]
 use units::Ns;
@@ -32,12 +34,21 @@ pub enum Policy {
     Never,
 }
 
+/// As the command line has it.
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let value = self.to_possible_value();
+        f.write_str(value.as_ref().map_or("", |value| value.get_name()))
+    }
+}
+
 /// A vCPU of its own VM on a pCPU, of which nothing is known yet.
 #[cfg(test)]
 pub(crate) fn vcpu(tid: u32, cpu: u32) -> crate::table::Vcpu {
     crate::table::Vcpu {
         vm: tid,
         name: String::new(),
+        policy: String::new(),
         tid,
         vcpu: 0,
         state: crate::table::State::Runs,
@@ -46,6 +57,8 @@ pub(crate) fn vcpu(tid: u32, cpu: u32) -> crate::table::Vcpu {
         class: crate::config::Class::Cpu,
         cap_permille: 0,
         ran: Ns::ZERO,
+        share_permille: 0,
+        vm_share_permille: 0,
         waited: Ns::ZERO,
         longest_wait: Ns::ZERO,
         slept: Ns::ZERO,

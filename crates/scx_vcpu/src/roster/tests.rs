@@ -216,6 +216,7 @@ fn counters_change_a_class_after_some_periods_only() {
     let after = |io: u64| Vcpu {
         vm: 1,
         name: String::new(),
+        policy: String::new(),
         tid: 10,
         vcpu: 0,
         state: State::Asleep,
@@ -224,6 +225,8 @@ fn counters_change_a_class_after_some_periods_only() {
         class: Class::Cpu,
         cap_permille: 0,
         ran: Ns::from_ms(10 * io),
+        share_permille: 0,
+        vm_share_permille: 0,
         waited: Ns::ZERO,
         longest_wait: Ns::ZERO,
         slept: Ns::ZERO,

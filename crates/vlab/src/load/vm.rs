@@ -11,19 +11,24 @@
 //! which KVM hands it back to us. With `--io` it then halts until a device raises
 //! its interrupt: an MSI that a thread of ours sends, as the I/O thread of any
 //! VMM does. How long after that the guest writes to a second port is the
-//! response time that a scheduler of vCPUs can spoil.
+//! response time that a scheduler of vCPUs can spoil. With `--storm` the device
+//! raises interrupts to a vCPU that computes and has asked for none.
+//!
+//! VMs that are measured beside each other are given the same `--at`: their vCPUs begin
+//! together, none while another VM is still being made, and count in one window.
 //!
 //! # Limits
-//! x86-64. A response time includes the way out of the guest.
+//! x86-64. A response time includes the way out of the guest. A vCPU that waits when
+//! the window closes has no response in it.
 
-use std::io;
+mod guest;
+
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::time::Duration;
-use std::time::Instant;
 
 use anyhow::Context;
 use clap::Args;
@@ -31,16 +36,21 @@ use hdrhistogram::Histogram;
 use kvm_bindings::KVM_MP_STATE_RUNNABLE;
 use kvm_bindings::kvm_mp_state;
 use kvm_bindings::kvm_msi;
-use kvm_bindings::kvm_userspace_memory_region;
 use kvm_ioctls::Kvm;
 use kvm_ioctls::VcpuExit;
 use kvm_ioctls::VcpuFd;
 use kvm_ioctls::VmFd;
+use serde::Deserialize;
 use serde::Serialize;
 use units::CpuSet;
 use units::Ns;
-use units::VcpuId;
+use units::Time;
 
+use self::guest::AWAKE;
+use self::guest::DONE;
+use self::guest::Memory;
+use self::guest::Then;
+use self::guest::VECTOR;
 use super::now;
 use super::say;
 
@@ -50,141 +60,145 @@ pub struct VmArgs {
     /// Where the vCPUs run: one on each of these CPUs, for instance 0-1.
     #[arg(long, value_name = "LIST")]
     pub cpus: CpuSet,
+    /// There is one vCPU for each of the CPUs, and all may run on any of them.
+    #[arg(long)]
+    pub free: bool,
     /// Each vCPU waits for a device that takes so long, after each piece of work.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub io: Option<Duration>,
+    /// So many vCPUs, the last ones, have no device and only compute.
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "io")]
+    pub computing: usize,
     /// The first vCPU wakes the second one by an interrupt after each piece of work; the
     /// others only halt.
     #[arg(long, conflicts_with = "io")]
     pub ipi: bool,
+    /// A device raises an interrupt to each vCPU so often, while it computes and waits for none.
+    #[arg(long, value_name = "EVERY", value_parser = humantime::parse_duration, conflicts_with_all = ["io", "ipi"])]
+    pub storm: Option<Duration>,
     /// Steps of a piece of work; some ten million take 10 ms.
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     pub work: u32,
-    /// End after so long and print what each vCPU got.
+    /// Steps of a piece of work of a vCPU that has a device, if not as many.
+    #[arg(long, value_name = "N", requires = "io")]
+    pub io_work: Option<u32>,
+    /// Count from this time of CLOCK_MONOTONIC on, and run for a second before that; without
+    /// it from the start.
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub at: Option<Duration>,
+    /// Count for so long, then end and print what each vCPU got.
     #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
     pub length: Duration,
 }
 
 /// What one vCPU got.
-#[derive(Clone, Debug, Serialize)]
-struct VcpuReport {
-    /// CPU time of its thread.
-    cpu_ns: u64,
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct VcpuReport {
+    /// CPU time of its thread, ns.
+    pub cpu_ns: u64,
     /// Pieces of work done.
-    pieces: u64,
-    /// From the interrupt to the guest's first instruction after it.
-    response_p50_ns: u64,
-    response_p95_ns: u64,
+    pub pieces: u64,
+    /// Interrupts of its device that it waited for.
+    pub responses: u64,
+    /// From the interrupt to the guest's first instruction after it, ns; zero without any.
+    pub response_p50_ns: u64,
+    /// See there.
+    pub response_p95_ns: u64,
+    /// See there.
+    pub response_p99_ns: u64,
+    /// Scheduling policy of its thread at the end, without flags, as sched_getscheduler(2)
+    /// numbers them: 0 is the fair class, 7 SCHED_EXT.
+    pub policy: i32,
 }
 
 /// What the VM got.
-#[derive(Clone, Debug, Serialize)]
-struct VmReport {
-    wall_ns: u64,
-    vcpus: Vec<VcpuReport>,
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct VmReport {
+    /// How long was counted, ns.
+    pub wall_ns: u64,
+    /// By number.
+    pub vcpus: Vec<VcpuReport>,
 }
 
-/// Where the code is, that of vCPUs which only halt, and the handler of [`VECTOR`].
-const CODE: u64 = 0x500;
-const HALTS: u64 = 0x580;
-const HANDLER: u16 = 0x600;
-const VECTOR: u8 = 0x20;
-/// Ports: a piece of work is done; the interrupt was there.
-const DONE: u16 = 0x10;
-const AWAKE: u16 = 0x11;
+/// How long vCPUs run before --at: whoever schedules them is to have found them.
+const WARM_UP: Ns = Ns::from_secs(1);
 /// A response later than this is counted as this late.
 const LONGEST: Ns = Ns::from_secs(60);
-/// Bytes of the guest's memory.
-const MEMORY: usize = 0x10000;
 /// Address of the local APIC; a vCPU's number is in bits 12 and up of an MSI's.
 const APIC: u64 = 0xfee0_0000;
 /// Spurious vector register: bit 8 enables the APIC.
 const APIC_SVR: usize = 0xf0;
 
-/// What follows a piece of work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Then {
-    /// The next one.
-    Nothing,
-    /// It waits for its device.
-    Waits,
-    /// It wakes vCPU 1.
-    Wakes,
-}
-
-/// `cli; 1: mov ecx, ebx; 2: dec ecx; jnz 2b; out DONE, al`, then
-/// `jmp 1b`, or `sti; hlt; cli; out AWAKE, al; jmp 1b`, or `SEND; jmp 1b`.
-fn code(then: Then) -> Vec<u8> {
-    let mut code = vec![0xfa];
-    code.extend([0x66, 0x89, 0xd9]);
-    code.extend([0x66, 0x49, 0x75, 0xfc]);
-    code.extend([0xe6, DONE as u8]);
-    if then == Then::Wakes {
-        code.extend(SEND);
+/// What vCPU `number` of these does.
+fn then(args: &VmArgs, number: usize) -> Then {
+    let computes = number + args.computing >= args.cpus.len() as usize;
+    match args {
+        VmArgs { ipi: true, .. } if number > 0 => Then::Halts,
+        VmArgs { ipi: true, .. } => Then::Wakes,
+        VmArgs { io: Some(_), .. } if !computes => Then::Waits,
+        _ => Then::Nothing,
     }
-    if then == Then::Waits {
-        code.extend([0xfb, 0xf4, 0xfa]);
-        code.extend([0xe6, AWAKE as u8]);
-    }
-    // A jump is relative to what follows it; its target is byte 1.
-    let back = 1 - (code.len() as i8 + 2);
-    code.extend([0xeb, back.cast_unsigned()]);
-    code
 }
-
-/// `cli; 1: sti; hlt; cli; jmp 1b`.
-const HALT: [u8; 6] = [0xfa, 0xfb, 0xf4, 0xfa, 0xeb, 0xfb];
-
-/// `mov dword es:[0x310], 1 << 24; mov dword es:[0x300], 0x4000 | VECTOR`: an interrupt
-/// to the vCPU whose APIC is number 1.
-const SEND: [u8; 20] = [
-    0x66, 0x26, 0xc7, 0x06, 0x10, 0x03, 0, 0, 0, 1, 0x66, 0x26, 0xc7, 0x06, 0x00, 0x03, VECTOR,
-    0x40, 0, 0,
-];
-
-/// `mov dword es:[0xb0], 0; iret`: tells the APIC that the interrupt was served.
-const SERVE: [u8; 11] = [0x66, 0x26, 0xc7, 0x06, 0xb0, 0, 0, 0, 0, 0, 0xcf];
 
 /// Runs the VM.
 ///
 /// # Errors
 /// No KVM here, or it refuses something.
 pub fn run(args: &VmArgs) -> anyhow::Result<()> {
+    let from = match args.at {
+        Some(at) => Time(u64::try_from(at.as_nanos())?),
+        None => now(),
+    };
     let kvm = Kvm::new().context("cannot use /dev/kvm")?;
     let vm = Arc::new(kvm.create_vm().context("cannot create a VM")?);
     // Intel's real mode needs a page of its own; AMD ignores it.
     vm.set_tss_address(0xfffb_d000)?;
     vm.create_irq_chip()?;
-    let then = match args {
-        _ if args.ipi => Then::Wakes,
-        VmArgs { io: Some(_), .. } => Then::Waits,
-        _ => Then::Nothing,
-    };
-    let memory = Memory::new(then)?;
+    let memory = Memory::new()?;
     // SAFETY: `memory` is mapped for as long as the vCPUs run: they end below,
     // before it goes.
     unsafe { vm.set_user_memory_region(memory.region()) }?;
     let stop = Arc::new(AtomicBool::new(false));
-    let from = Instant::now();
+    if args.at.is_some() {
+        let (now, begin) = (now(), Time(from.0.saturating_sub(WARM_UP.0)));
+        anyhow::ensure!(
+            now <= begin,
+            "the VM is there {:.1} s too late to run for {WARM_UP} before --at; say a later time",
+            now.since(begin).to_std().as_secs_f64()
+        );
+        std::thread::sleep(begin.since(now).to_std());
+    }
     let threads = args
         .cpus
         .iter()
         .enumerate()
         .map(|(number, cpu)| {
-            let at = if args.ipi && number > 0 { HALTS } else { CODE };
-            let vcpu = vcpu(&vm, number as u64, at, args.work)?;
+            let then = then(args, number);
+            let own = args.io_work.filter(|_| then == Then::Waits);
+            let work_steps = own.unwrap_or(args.work);
+            let vcpu = vcpu(&vm, number as u64, then.address(), work_steps)?;
             let device = args
                 .io
+                .filter(|_| then == Then::Waits)
                 .map(|latency| device(Arc::clone(&vm), number as u64, latency));
+            let mut cpus = rustix::thread::CpuSet::new();
+            for cpu in args.cpus.iter().filter(|each| args.free || *each == cpu) {
+                cpus.set(cpu.index());
+            }
             let stop = Arc::clone(&stop);
             std::thread::Builder::new()
                 .name(format!("vcpu-{number}"))
-                .spawn(move || work(vcpu, cpu, device, &stop))
+                .spawn(move || work(vcpu, &cpus, device, from, &stop))
                 .context("cannot start a vCPU")
         })
         .collect::<anyhow::Result<Vec<_>>>()?;
-    std::thread::sleep(args.length);
+    if let Some(every) = args.storm {
+        storm(&vm, u64::from(args.cpus.len()), every, &stop);
+    }
+    let to = from + Ns(u64::try_from(args.length.as_nanos())?);
+    std::thread::sleep(to.since(now()).to_std());
     stop.store(true, Ordering::Relaxed);
+    let wall = now().since(from);
     let vcpus = threads
         .into_iter()
         .map(|thread| {
@@ -195,56 +209,9 @@ pub fn run(args: &VmArgs) -> anyhow::Result<()> {
         .collect::<anyhow::Result<Vec<_>>>()?;
     drop(memory);
     say(&VmReport {
-        wall_ns: u64::try_from(from.elapsed().as_nanos())?,
+        wall_ns: wall.0,
         vcpus,
     })
-}
-
-/// The guest's memory, with its code.
-struct Memory(*mut libc::c_void);
-
-impl Memory {
-    fn new(then: Then) -> anyhow::Result<Self> {
-        // SAFETY: a new anonymous mapping, which touches nothing that exists.
-        let at = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                MEMORY,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-                -1,
-                0,
-            )
-        };
-        if at == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error()).context("no memory for the guest");
-        }
-        // SAFETY: MEMORY bytes are mapped there, writable, and no vCPU runs yet.
-        let bytes = unsafe { std::slice::from_raw_parts_mut(at.cast::<u8>(), MEMORY) };
-        let mut put = |at: usize, what: &[u8]| bytes[at..at + what.len()].copy_from_slice(what);
-        put(CODE as usize, &code(then));
-        put(HALTS as usize, &HALT);
-        put(usize::from(HANDLER), &SERVE);
-        put(usize::from(VECTOR) * 4, &HANDLER.to_le_bytes());
-        Ok(Self(at))
-    }
-
-    fn region(&self) -> kvm_userspace_memory_region {
-        kvm_userspace_memory_region {
-            slot: 0,
-            flags: 0,
-            guest_phys_addr: 0,
-            memory_size: MEMORY as u64,
-            userspace_addr: self.0 as u64,
-        }
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        // SAFETY: mapped by `new`, and no vCPU runs any more.
-        unsafe { libc::munmap(self.0, MEMORY) };
-    }
 }
 
 /// A vCPU at the start of the code at this address, with an APIC that takes interrupts.
@@ -284,12 +251,7 @@ fn device(vm: Arc<VmFd>, vcpu: u64, latency: Duration) -> (mpsc::Sender<()>, Arc
         while asked.recv().is_ok() {
             std::thread::sleep(latency);
             at.store(now().0, Ordering::Relaxed);
-            let msi = kvm_msi {
-                address_lo: (APIC | (vcpu << 12)) as u32,
-                data: u32::from(VECTOR),
-                ..kvm_msi::default()
-            };
-            if vm.signal_msi(msi).is_err() {
+            if !raise(&vm, vcpu) {
                 break;
             }
         }
@@ -297,30 +259,63 @@ fn device(vm: Arc<VmFd>, vcpu: u64, latency: Duration) -> (mpsc::Sender<()>, Arc
     (ask, raised)
 }
 
+/// Interrupts to each of these vCPUs until `stop`, from a thread of each one's device.
+fn storm(vm: &Arc<VmFd>, vcpus: u64, every: Duration, stop: &Arc<AtomicBool>) {
+    for vcpu in 0..vcpus {
+        let (vm, stop) = (Arc::clone(vm), Arc::clone(stop));
+        std::thread::spawn(move || {
+            while !stop.load(Ordering::Relaxed) && raise(&vm, vcpu) {
+                std::thread::sleep(every);
+            }
+        });
+    }
+}
+
+/// Raises a device's interrupt to a vCPU; false if KVM does not take it.
+fn raise(vm: &VmFd, vcpu: u64) -> bool {
+    let msi = kvm_msi {
+        address_lo: (APIC | (vcpu << 12)) as u32,
+        data: u32::from(VECTOR),
+        ..kvm_msi::default()
+    };
+    vm.signal_msi(msi).is_ok()
+}
+
+/// CPU time of this thread.
+fn cpu_time() -> Ns {
+    let used = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Ns(Ns::from_secs(used.tv_sec.cast_unsigned()).0 + used.tv_nsec.cast_unsigned())
+}
+
 fn work(
     mut vcpu: VcpuFd,
-    cpu: VcpuId,
+    cpus: &rustix::thread::CpuSet,
     device: Option<(mpsc::Sender<()>, Arc<AtomicU64>)>,
+    from: Time,
     stop: &AtomicBool,
 ) -> anyhow::Result<VcpuReport> {
-    let mut set = rustix::thread::CpuSet::new();
-    set.set(cpu.index());
-    rustix::thread::sched_setaffinity(None, &set)
-        .with_context(|| format!("cannot run on CPU {cpu}"))?;
-    let mut pieces = 0;
+    rustix::thread::sched_setaffinity(None, cpus)
+        .context("cannot run on the CPUs that --cpus names")?;
+    let (mut pieces, mut before) = (0, None);
     let mut responses = Histogram::<u64>::new_with_max(LONGEST.0, 3)?;
     while !stop.load(Ordering::Relaxed) {
-        match vcpu.run() {
+        let exit = vcpu.run();
+        // A guest that computes leaves after each piece at the latest.
+        let at = now();
+        if before.is_none() && at >= from {
+            before = Some(cpu_time());
+        }
+        match exit {
             Ok(VcpuExit::IoOut(DONE, _)) => {
-                pieces += 1;
+                pieces += u64::from(before.is_some());
                 if let Some((ask, _)) = &device {
                     ask.send(()).context("the device has gone")?;
                 }
             }
             Ok(VcpuExit::IoOut(AWAKE, _)) => {
-                if let Some((_, raised)) = &device {
+                if let Some((_, raised)) = device.as_ref().filter(|_| before.is_some()) {
                     let since = raised.load(Ordering::Relaxed);
-                    responses.saturating_record(now().0.saturating_sub(since));
+                    responses.saturating_record(at.0.saturating_sub(since));
                 }
             }
             Ok(other) => anyhow::bail!("the guest did something else: {other:?}"),
@@ -328,32 +323,52 @@ fn work(
             Err(error) => return Err(error).context("KVM does not run the vCPU"),
         }
     }
-    let used = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    // SAFETY: asks the kernel about this thread and takes no pointer.
+    let policy = unsafe { libc::sched_getscheduler(0) } & !libc::SCHED_RESET_ON_FORK;
+    let now = cpu_time();
     Ok(VcpuReport {
-        cpu_ns: Ns::from_secs(used.tv_sec.cast_unsigned()).0 + used.tv_nsec.cast_unsigned(),
+        cpu_ns: now.0 - before.unwrap_or(now).0,
         pieces,
+        responses: responses.len(),
         response_p50_ns: responses.value_at_quantile(0.5),
         response_p95_ns: responses.value_at_quantile(0.95),
+        response_p99_ns: responses.value_at_quantile(0.99),
+        policy,
     })
 }
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
 
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        vm: VmArgs,
+    }
+
+    fn kinds(words: &str) -> Option<Vec<Then>> {
+        let words = format!("vm --for 1s --cpus 0-2 {words}");
+        let args = Cli::try_parse_from(words.split_whitespace()).ok()?.vm;
+        Some((0..3).map(|number| then(&args, number)).collect())
+    }
+
     #[test]
-    fn all_loops_jump_back_to_their_second_byte() {
-        let back = |code: &[u8]| {
-            let back = code[code.len() - 1].cast_signed();
-            assert_eq!(code.len() as i64 + i64::from(back), 1);
-        };
-        for then in [Then::Nothing, Then::Waits, Then::Wakes] {
-            let code = code(then);
-            back(&code);
-            assert_eq!(code.contains(&0xf4), then == Then::Waits, "hlt");
-            assert!(CODE as usize + code.len() <= HALTS as usize);
-        }
-        back(&HALT);
-        assert!(HALTS as usize + HALT.len() <= usize::from(HANDLER));
+    fn each_vcpu_does_what_was_asked_for() {
+        use Then::Halts;
+        use Then::Nothing;
+        use Then::Waits;
+        use Then::Wakes;
+        assert_eq!(kinds("").unwrap(), [Nothing; 3]);
+        assert_eq!(kinds("--storm 1ms").unwrap(), [Nothing; 3]);
+        assert_eq!(kinds("--io 1ms").unwrap(), [Waits; 3]);
+        let mixed = kinds("--io 1ms --computing 2").unwrap();
+        assert_eq!(mixed, [Waits, Nothing, Nothing]);
+        assert_eq!(kinds("--ipi").unwrap(), [Wakes, Halts, Halts]);
+        // A device that nobody asked and one that somebody did, or computing beside no device.
+        assert!(kinds("--io 1ms --storm 1ms").is_none());
+        assert!(kinds("--computing 1").is_none());
     }
 }

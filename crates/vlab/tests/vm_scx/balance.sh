@@ -33,10 +33,7 @@ start credit2
 vm --cpus 0-1 --ipi --work 100000 --for 303s
 pair=$!
 until_ok there 6
-listed() {
-	[ "$(scx_vcpu list --json | grep -o '"vcpu":' | wc -l)" = 6 ]
-}
-until_ok listed
+until_ok listed 6
 measure ipi
 # Two maps have these counts, read one after the other: nothing may happen in between.
 kill -STOP "$pair"

@@ -5,9 +5,6 @@
 vm --cpus 0-1 --for 711s
 vm --cpus 0-1 --for 712s
 until_ok there 4
-listed() {
-	[ "$(scx_vcpu list --json 2>/dev/null | grep -o '"tid"' | wc -l)" = "$1" ]
-}
 
 # waits KEY: how long threads wait that are woken beside ordinary load.
 waits() {

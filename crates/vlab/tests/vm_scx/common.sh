@@ -53,6 +53,11 @@ there() {
 	[ "$(cat /proc/[0-9]*/task/[0-9]*/comm 2>/dev/null | grep -c '^vcpu-')" = "$1" ]
 }
 
+# listed N: so many vCPUs are scheduled.
+listed() {
+	[ "$(scx_vcpu list --json 2>/dev/null | grep -o '"tid"' | wc -l)" = "$1" ]
+}
+
 # CPU time of all threads, ms. Without a scheduler vCPUs run in the fair class.
 ran() {
 	cat /proc/[0-9]*/task/[0-9]*/schedstat 2>/dev/null | awk '{ sum += $1 } END { print int(sum / 1000000) }'

@@ -2,10 +2,6 @@
 # Run in a VM by held.rs: vCPUs that may run on both pCPUs, and a host thread that computes
 # on one of them.
 
-listed() {
-	[ "$(scx_vcpu list --json 2>/dev/null | grep -o '"tid"' | wc -l)" = "$1" ]
-}
-
 # hog CPU: its pid is in $hog.
 hog() {
 	taskset $((1 + $1)) sh -c 'while :; do :; done' &

@@ -11,6 +11,7 @@
 // Helpers of tests, where a panic is the report.
 #![allow(clippy::unwrap_used)]
 
+mod attacks;
 mod balance;
 mod busy;
 mod caps;
@@ -18,6 +19,7 @@ mod cost;
 mod ends;
 mod held;
 mod knobs;
+mod papers;
 mod patience;
 mod policies;
 mod service;

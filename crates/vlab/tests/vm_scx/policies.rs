@@ -96,6 +96,7 @@ fn root_vm_scx_vcpu_schedules_and_gives_the_machine_back() {
         let vms = vms(&output, policy);
         assert_eq!(number(&output, &format!("{policy}-exit")), 0);
         assert_eq!(said(&output, &format!("{policy}-state")), "disabled");
+        says_policy_and_shares(&vcpus(&output, policy), policy);
         eprintln!(
             "{policy}: share {:.3}, response {}",
             share(&vms),
@@ -122,6 +123,21 @@ fn root_vm_scx_vcpu_schedules_and_gives_the_machine_back() {
     ische_has_two_kinds_of_cores(&output, response(&fixed));
     slices_are_as_asked(&output);
     assert_eq!(number(&output, "dmesg"), 0, "{}", output.stdout);
+}
+
+/// Each vCPU is listed with its policy and its part of the time.
+fn says_policy_and_shares(vcpus: &[Vcpu], policy: &str) {
+    let all = super::ran(vcpus).0 as f64;
+    for vcpu in vcpus {
+        assert_eq!(vcpu.policy, policy, "{vcpu:?}");
+        let share = vcpu.ran.0 as f64 / all * 1e3;
+        let said = f64::from(vcpu.share_permille);
+        assert!((said - share).abs() <= 0.51, "{vcpu:?}");
+        let same = vcpus.iter().filter(|other| other.vm == vcpu.vm);
+        let of_vm = same.map(|vcpu| vcpu.ran.0).sum::<u64>() as f64 / all * 1e3;
+        let said = f64::from(vcpu.vm_share_permille);
+        assert!((said - of_vm).abs() <= 0.51, "{vcpu:?}");
+    }
 }
 
 /// Turns end when they should by the wall clock, whatever host threads and interrupts

@@ -1,10 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 # For suspend.rs, with vlab::vm::SPEAK_AGAIN: how a host is suspended to memory and wakes.
 
-listed() {
-	[ "$(scx_vcpu list --json 2>/dev/null | grep -o '"tid"' | wc -l)" = "$1" ]
-}
-
 online() {
 	cat /sys/devices/system/cpu/online
 }

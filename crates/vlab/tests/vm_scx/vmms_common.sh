@@ -1,10 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 # What the scripts of vmms.rs have in common.
 
-listed() {
-	[ "$(scx_vcpu list --json 2>/dev/null | grep -o '"tid"' | wc -l)" = "$1" ]
-}
-
 # Each vCPU on the pCPU of its number.
 pin() {
 	scx_vcpu list --json | sed 's/},{/}\n{/g' |
