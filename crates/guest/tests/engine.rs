@@ -14,6 +14,8 @@ mod disk;
 mod dry_run;
 #[path = "engine/gain.rs"]
 mod gain;
+#[path = "engine/inactivity.rs"]
+mod inactivity;
 #[path = "engine/owners.rs"]
 mod owners;
 #[path = "engine/senses.rs"]
