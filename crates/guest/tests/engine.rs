@@ -18,6 +18,8 @@ mod gain;
 mod inactivity;
 #[path = "engine/owners.rs"]
 mod owners;
+#[path = "engine/published.rs"]
+mod published;
 #[path = "engine/senses.rs"]
 mod senses;
 #[path = "engine/subject.rs"]
