@@ -16,8 +16,12 @@ mod dry_run;
 mod gain;
 #[path = "engine/host.rs"]
 mod host;
+#[path = "engine/inactivity.rs"]
+mod inactivity;
 #[path = "engine/owners.rs"]
 mod owners;
+#[path = "engine/published.rs"]
+mod published;
 #[path = "engine/senses.rs"]
 mod senses;
 #[path = "engine/subject.rs"]

@@ -195,11 +195,12 @@ fn run_shared(series: &str) -> &'static Output {
 }
 
 /// What `bpf-selftest` prints, in the order of the objects' sources.
-const OBJECTS: [&str; 13] = [
+const OBJECTS: [&str; 15] = [
     "sense on_tick attached",
     "sense on_switch attached",
     "sense on_waking attached",
     "sense on_wakeup attached",
+    "sense on_migrate attached",
     "sense on_cqring_wait attached",
     "sense on_bio_queue attached",
     "sense on_rq_complete attached",
@@ -207,6 +208,7 @@ const OBJECTS: [&str; 13] = [
     "sense on_fork attached",
     "sense on_exit attached",
     "sense snapshot ran",
+    "sense late_beat ran",
     "locate_kvm locate ran",
     "locate_map locate ran",
 ];

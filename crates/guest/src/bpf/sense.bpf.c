@@ -7,12 +7,13 @@
  * has to do something. No program arms a timer or takes a lock.
  *
  * vcpu.h: slices and gaps; task.h: I/O-bound tasks; path.h (crates/policy/include): where
- * completions arrive; candidate.h: is there anything for the detector to do.
+ * completions arrive; candidate.h: is there anything for the detector to do; inactive.h: what
+ * tasks lose to gaps.
  *
  * Two groups (docs/decisions/0008). Those at the timer interrupt, at block requests, at
  * the start of a wait for I/O and at the birth and death of a thread are attached for good: who does no I/O
  * does not meet them. Those that every context switch and every wake-up would pay
- * for (on_switch, on_waking, on_wakeup) are attached while they are wanted.
+ * for (on_switch, on_waking, on_wakeup, on_migrate) are attached while they are wanted.
  */
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
@@ -39,6 +40,7 @@ struct {
 #include "vcpu.h"
 #include "candidate.h"
 #include "task.h"
+#include "inactive.h"
 
 /* Look around for the thread of this vCPU, which is about to wake. */
 static __always_inline void look_around(u32 cpu, u64 now)
@@ -147,11 +149,14 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 		s = own_slot(t, prev);
 		settle(t, s, &vcpus[cpu], prev->pid, now);
 		t->cpu = cpu;
-		if (preempt || !prev_state)
+		if (preempt || !prev_state) {
+			if (by_heartbeat() && s && s->activity == ACT_RUNNING)
+				stayed(s, cpu, s->since_ns, now, min_gap_ns);
 			set_activity(t, s, ACT_QUEUED, cpu, now);
-		else
+		} else {
 			set_activity(t, s, waits_for_io(prev) ? ACT_BLOCKED_IO : ACT_BLOCKED, cpu,
 				     now);
+		}
 		window_check(t, prev, cpu, now);
 	}
 	t = has_storage(next) ? task_io_get(next) : NULL;
@@ -212,19 +217,9 @@ int BPF_PROG(on_waking, struct task_struct *task)
 			s->nr_requests++;
 			path_learn(&s->path, t->cpu, cpu, false);
 		}
-		if (v->back_ns <= since) {
+		completed(s, v, cpu, since, now);
+		if (v->back_ns <= since)
 			track_latency(s, latency);
-		} else if (v->nr_gaps && now - v->back_ns < 1000000) {
-			/* The completion waited for this vCPU: since it was due
-			 * (the usual latency after issue) or since the gap began. */
-			struct gap *g = &v->gaps[(v->nr_gaps - 1) & (GAP_HISTORY - 1)];
-			u64 due = since + s->latency_ns;
-
-			if (due < g->out_ns)
-				due = g->out_ns;
-			if (due < v->back_ns)
-				s->inactive_ns += v->back_ns - due;
-		}
 	}
 	ended_by(t, s, task->pid, (struct task_struct *)bpf_get_current_task_btf(), since);
 	if (t->activity == ACT_BLOCKED) {
@@ -254,6 +249,25 @@ int BPF_PROG(on_wakeup, struct task_struct *p)
 		s->activity = ACT_QUEUED;
 		s->cpu = p->thread_info.cpu;
 	}
+	return 0;
+}
+
+/* Carried to the queue of another vCPU, or woken there. A vCPU that is away does
+ * not keep this from happening, nor run a program that would tell of it. */
+SEC("tp_btf/sched_migrate_task")
+int BPF_PROG(on_migrate, struct task_struct *p, int dest_cpu)
+{
+	struct task_slot *s;
+	struct task_io *t;
+
+	if (!has_storage(p) || mode == MODE_ASLEEP || !armed)
+		return 0;
+	t = task_io_get(p);
+	if (!t || (t->activity != ACT_QUEUED && t->activity != ACT_WAKING))
+		return 0;
+	s = own_slot(t, p);
+	if (s)
+		carried(s, dest_cpu, bpf_ktime_get_ns());
 	return 0;
 }
 
@@ -468,5 +482,25 @@ int snapshot(struct snapshot *ctx)
 	for (word = 0; word < MAX_VCPUS / 64; word++)
 		ctx->out[word] = vcpus_out(word);
 	ctx->now_ns = bpf_ktime_get_ns();
+	return 0;
+}
+
+/* A beat was late: this vCPU was away. Said by its monitor, which runs there, where
+ * no program can see it (source heartbeat). */
+struct late_beat {
+	u64 out_ns;
+	u64 back_ns;
+	u32 cpu;
+	u32 pad;
+};
+
+SEC("syscall")
+int late_beat(struct late_beat *ctx)
+{
+	u32 cpu = ctx->cpu & (MAX_VCPUS - 1);
+
+	note_gap(&vcpus[cpu], ctx->out_ns, ctx->back_ns);
+	if (slots_used)
+		account_gap(cpu);
 	return 0;
 }

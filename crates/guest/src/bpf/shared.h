@@ -20,6 +20,7 @@ typedef signed long long s64;
 #define MAX_TASKS 128
 #define MAX_DEVICES 32
 #define GAP_HISTORY 16
+#define STAYS 8
 #define NO_SLOT 0xffffffffu
 #define CONTROL_RING MAX_VCPUS /* rings 0..MAX_VCPUS-1 are the vCPUs' own */
 
@@ -75,6 +76,14 @@ enum slot_state {
 	SLOT_EXITED,  /* the thread is gone */
 };
 
+/* Time that a task spent on a vCPU, of which it may turn out that it was away. */
+struct stay {
+	u64 from_ns;
+	u64 to_ns;
+	u32 cpu;
+	u32 pad;
+};
+
 /* One I/O-bound task. */
 struct task_slot {
 	u32 state; /* enum slot_state */
@@ -100,6 +109,9 @@ struct task_slot {
 	u64 nr_switches; /* times it was put on a CPU */
 	u64 nr_requests; /* block requests submitted; without a device, I/O wake-ups */
 	u64 taken_ns;    /* when the slot was taken */
+	u64 here_ns;     /* when it was last carried to another vCPU, awake */
+	struct stay stays[STAYS];
+	u32 nr_stays; /* so far; stays[nr_stays % STAYS] comes next */
 	struct path path;
 } __attribute__((aligned(64)));
 

@@ -133,6 +133,15 @@ VERIFIED_ONCE u32 take_slot(void)
 	return MAX_TASKS;
 }
 
+static __always_inline void forget_stays(struct task_slot *s)
+{
+	u32 i;
+
+	for (i = 0; i < STAYS; i++)
+		s->stays[i].to_ns = 0;
+	s->here_ns = 0;
+}
+
 static __always_inline void enter_class(struct task_io *t, struct task_struct *p, u32 cpu, u64 now,
 					u32 load)
 {
@@ -166,6 +175,7 @@ static __always_inline void enter_class(struct task_io *t, struct task_struct *p
 	s->queued_ns = s->inactive_ns = 0;
 	s->nr_wakes = s->nr_switches = s->nr_requests = 0;
 	s->taken_ns = now;
+	forget_stays(s);
 	path_reset(&s->path, PATH_NONE);
 	t->slot = i;
 	if (i >= slots_used)
@@ -417,36 +427,4 @@ static __always_inline struct task_io *task_io_make(struct task_struct *p, u32 a
 		return NULL;
 	task_io_reset(t, activity, cpu, now);
 	return t;
-}
-
-/* What did the task in a slot lose to the gap that has just ended on this vCPU? A
- * ready one lost the gap; a sleeping one is settled when its completion arrives. */
-VERIFIED_ONCE int account_slot(u32 slot, u32 cpu)
-{
-	struct task_slot *s = &tasks[slot & (MAX_TASKS - 1)];
-	struct vcpu_slot *v = &vcpus[cpu & (MAX_VCPUS - 1)];
-	struct gap *g = &v->gaps[(v->nr_gaps - 1) & (GAP_HISTORY - 1)];
-	u64 from = g->out_ns;
-
-	if (s->state != SLOT_LIVE || s->cpu != cpu)
-		return 0;
-	if (s->activity != ACT_RUNNING && s->activity != ACT_QUEUED && s->activity != ACT_WAKING)
-		return 0;
-	if (s->activity != ACT_RUNNING && s->since_ns > from)
-		from = s->since_ns;
-	if (g->back_ns > from)
-		s->inactive_ns += g->back_ns - from;
-	return 0;
-}
-
-/* This vCPU has just come back. */
-static __always_inline void account_gap(u32 cpu)
-{
-	u32 i;
-
-	for (i = 0; i < MAX_TASKS; i++) {
-		if (i >= slots_used)
-			break;
-		account_slot(i, cpu);
-	}
 }

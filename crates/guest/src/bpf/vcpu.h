@@ -38,6 +38,12 @@ static __always_inline u32 this_cpu(void)
 	return bpf_get_smp_processor_id() & (MAX_VCPUS - 1);
 }
 
+/* Is it the heartbeat that finds gaps, and no program? */
+static __always_inline bool by_heartbeat(void)
+{
+	return tick_ns;
+}
+
 static __always_inline bool vcpu_is_out(u32 cpu)
 {
 	struct kvm_steal_time st;
@@ -84,7 +90,7 @@ static __always_inline void ring_once(u32 *rung, u64 bell)
 		*rung = 0;
 }
 
-static __always_inline void saw_gap(struct vcpu_slot *v, u64 out, u64 back)
+static __always_inline void note_gap(struct vcpu_slot *v, u64 out, u64 back)
 {
 	struct gap *gap = &v->gaps[v->nr_gaps & (GAP_HISTORY - 1)];
 
@@ -98,6 +104,11 @@ static __always_inline void saw_gap(struct vcpu_slot *v, u64 out, u64 back)
 	v->nr_gaps++;
 	last_gap_ns = back;
 	quiet_rung = 0;
+}
+
+static __always_inline void saw_gap(struct vcpu_slot *v, u64 out, u64 back)
+{
+	note_gap(v, out, back);
 	/* A few, not one: a single hiccup is no sharing. Lost, it is rung at the next. */
 	if (mode == MODE_ASLEEP && __sync_fetch_and_add(&asleep_gaps, 1) == 4 &&
 	    !ring_bell(CONTROL_RING, BELL_SHARED, BPF_RB_FORCE_WAKEUP))

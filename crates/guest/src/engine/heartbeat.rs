@@ -92,7 +92,9 @@ impl Heart {
         if idled.since(last) > Ns::ZERO && now.since(idled) < pace.period() {
             return;
         }
-        shared.record_gap(self.me, last, now);
+        if let Err(error) = core.sense.late_beat(self.me, last, now) {
+            core.fail(format!("cannot book a gap: {error}"));
+        }
     }
 
     /// When the next beat is due, asked at the end of each look. A look in between,

@@ -47,7 +47,10 @@ pub(super) fn report(core: &Core, last: &Mutex<LastLook>, at: Instant) -> Report
     let n_migrate = totals.sum(|c| &c.n_migrate);
     let n_min = totals.sum(|c| &c.n_min);
     let tasks = tasks(core);
-    let inactivity = inactivity(core);
+    let inactivity = inactivity(core) + Ns(core.past_inactivity_ns.load(Ordering::Relaxed));
+    // Estimated before a gap that may be shorter, or not have come yet: what was not lost
+    // cannot be saved.
+    let would_have_saved = Ns(totals.sum(|c| &c.would_have_saved_ns)).min(inactivity);
     Report {
         format: 1,
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -64,8 +67,8 @@ pub(super) fn report(core: &Core, last: &Mutex<LastLook>, at: Instant) -> Report
         loop_lag_p99_ns: totals.lag_p99(),
         vcpus: vcpus(core),
         tasks,
-        io_inactivity_ns: inactivity + Ns(core.past_inactivity_ns.load(Ordering::Relaxed)),
-        would_have_saved_ns: Ns(totals.sum(|c| &c.would_have_saved_ns)),
+        io_inactivity_ns: inactivity,
+        would_have_saved_ns: would_have_saved,
         io_phase_ns: core.io_phase(),
         moves: totals.moves(),
         skipped: totals.skips(),

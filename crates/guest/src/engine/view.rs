@@ -196,9 +196,7 @@ impl Views {
                     continue;
                 }
             }
-            // Where its mask says: asleep, it will wake there; queued, it was
-            // carried over at once, and the programs learn of that only when it
-            // runs.
+            // Where its mask says: asleep, it will wake there.
             let vcpu = seat.home().unwrap_or(slot.vcpu);
             self.tasks.push(TaskView {
                 key: seated.key,

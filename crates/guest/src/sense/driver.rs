@@ -79,6 +79,7 @@ impl Drop for Loaded {
 pub struct Sense {
     shared: Shared,
     snapshot: OwnedFd,
+    late_beat: OwnedFd,
     rings: Vec<MapHandle>,
     source: Source,
     nr_vcpus: usize,
@@ -153,18 +154,12 @@ impl Sense {
         let shared = Shared::new(bss);
         shared.set_steal_addr(&pages);
         let rings = make_rings(&skel.maps.rings, nr_vcpus)?;
-        let snapshot = skel
-            .progs
-            .snapshot
-            .as_fd()
-            .try_clone_to_owned()
-            .map_err(|source| SenseError::System {
-                call: "dup",
-                source,
-            })?;
+        let snapshot = descriptor(&skel.progs.snapshot)?;
+        let late_beat = descriptor(&skel.progs.late_beat)?;
         Ok(Self {
             shared,
             snapshot,
+            late_beat,
             rings,
             source,
             nr_vcpus,
@@ -212,7 +207,12 @@ impl Sense {
         let mut loaded = self.lock();
         if loaded.detector.is_empty() {
             let progs = &loaded.skel.progs;
-            loaded.detector = attach_all([&progs.on_wakeup, &progs.on_waking, &progs.on_switch])?;
+            loaded.detector = attach_all([
+                &progs.on_wakeup,
+                &progs.on_waking,
+                &progs.on_migrate,
+                &progs.on_switch,
+            ])?;
             self.shared.armed(now());
         }
         Ok(())
@@ -326,27 +326,59 @@ impl Sense {
     /// If the kernel refuses to run the program.
     pub(crate) fn snapshot(&self) -> Result<Snapshot, SenseError> {
         let mut context = types::snapshot::default();
-        let mut options = libbpf_sys::bpf_test_run_opts {
-            sz: size_of::<libbpf_sys::bpf_test_run_opts>() as _,
-            ctx_in: (&raw mut context).cast(),
-            ctx_size_in: size_of::<types::snapshot>() as u32,
-            ..Default::default()
-        };
-        // SAFETY: the descriptor is a loaded program, the options live across
-        // the call, and the kernel writes at most ctx_size_in bytes back.
-        let result =
-            unsafe { libbpf_sys::bpf_prog_test_run_opts(self.snapshot.as_raw_fd(), &mut options) };
-        if result != 0 {
-            return Err(SenseError::System {
-                call: "BPF_PROG_TEST_RUN",
-                source: io::Error::last_os_error(),
-            });
-        }
+        run(&self.snapshot, &mut context)?;
         Ok(Snapshot {
             now: Time(context.now_ns),
             out: CpuSet::from_words(&context.out),
         })
     }
+
+    /// A vCPU was away between these instants, as its late heartbeat says, and its tasks
+    /// lost that time; only for a source where the programs see no gaps, and only by the
+    /// thread that is pinned to that vCPU.
+    ///
+    /// # Errors
+    /// If the kernel refuses to run the program.
+    pub(crate) fn late_beat(&self, vcpu: VcpuId, out: Time, back: Time) -> Result<(), SenseError> {
+        let mut context = types::late_beat {
+            out_ns: out.as_ns(),
+            back_ns: back.as_ns(),
+            cpu: vcpu.0,
+            ..types::late_beat::default()
+        };
+        run(&self.late_beat, &mut context)
+    }
+}
+
+/// Runs a program that is attached nowhere. Its context, of plain integers, is read, and
+/// written back.
+fn run<T: Copy>(program: &OwnedFd, context: &mut T) -> Result<(), SenseError> {
+    let mut options = libbpf_sys::bpf_test_run_opts {
+        sz: size_of::<libbpf_sys::bpf_test_run_opts>() as _,
+        ctx_in: (&raw mut *context).cast(),
+        ctx_size_in: size_of::<T>() as u32,
+        ..Default::default()
+    };
+    // SAFETY: the descriptor is a loaded program, the options live across the call, and
+    // the kernel writes at most ctx_size_in bytes back.
+    let result =
+        unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut options) };
+    if result != 0 {
+        return Err(SenseError::System {
+            call: "BPF_PROG_TEST_RUN",
+            source: io::Error::last_os_error(),
+        });
+    }
+    Ok(())
+}
+
+/// Our own descriptor of a loaded program.
+fn descriptor(program: &ProgramMut<'_>) -> Result<OwnedFd, SenseError> {
+    let fd = program.as_fd().try_clone_to_owned();
+    fd.map_err(|source| SenseError::System {
+        call: "dup",
+        source,
+    })
 }
 
 /// What the kernel offers to the programs.

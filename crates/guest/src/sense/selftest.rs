@@ -17,6 +17,7 @@ use libbpf_rs::MapType;
 use libbpf_rs::libbpf_sys;
 use units::CpuSet;
 use units::Ns;
+use units::Time;
 use units::VcpuId;
 
 use super::Sense;
@@ -24,6 +25,7 @@ use super::SenseError;
 use super::Source;
 use super::driver::Kernel;
 use super::locate;
+use super::now;
 use crate::settings::Settings;
 
 /// What was made of a BPF program.
@@ -129,11 +131,12 @@ fn sense(kernel: &Kernel) -> Result<Vec<(String, ProgramState)>, SenseError> {
     if sense.has_tick() {
         sees_what_was_stolen(&sense, &map)?;
     }
+    books_a_late_beat(&sense)?;
     let mut programs = sense
         .programs()
         .map_err(|error| SenseError::bpf("look at", error))?;
     for (name, state) in &mut programs {
-        if name == "snapshot" {
+        if name == "snapshot" || name == "late_beat" {
             *state = ProgramState::Ran;
         }
     }
@@ -177,6 +180,21 @@ fn sees_what_was_stolen(sense: &Sense, map: &MapHandle) -> Result<(), SenseError
             });
         }
     }
+}
+
+/// A gap of one nanosecond: whatever else is still found is a multiple of [`STOLEN`].
+fn books_a_late_beat(sense: &Sense) -> Result<(), SenseError> {
+    let (vcpu, back) = (VcpuId(0), now());
+    let odd = || sense.shared().vcpu(vcpu).stolen.as_ns() % STOLEN.as_ns();
+    let before = odd();
+    sense.late_beat(vcpu, Time(back.as_ns() - 1), back)?;
+    if odd() == before + 1 {
+        return Ok(());
+    }
+    Err(SenseError::WrongAnswer {
+        program: "late_beat",
+        answer: format!("{before} ns, then {} ns stolen; 1 ns more was", odd()),
+    })
 }
 
 /// A map of pages, and where they are.

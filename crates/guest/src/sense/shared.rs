@@ -327,27 +327,6 @@ impl Shared {
         Some(now.since(back))
     }
 
-    /// The heartbeat's own record of a gap; only for a source where the programs
-    /// see none, and only by the thread that is pinned to that vCPU.
-    pub(crate) fn record_gap(&self, vcpu: VcpuId, out: Time, back: Time) {
-        let i = vcpu.index();
-        let number = read!(self, vcpus[i].nr_gaps);
-        let history = read!(self, vcpus[i].gaps).len() as u64;
-        let k = (number % history) as usize;
-        let stolen = read!(self, vcpus[i].stolen_ns) + back.since(out).as_ns();
-        // SAFETY: see `read!`; this thread is the only writer.
-        unsafe {
-            let bss = self.0.as_ptr();
-            (&raw mut (*bss).vcpus[i].gaps[k].out_ns).write_volatile(out.as_ns());
-            (&raw mut (*bss).vcpus[i].gaps[k].back_ns).write_volatile(back.as_ns());
-            (&raw mut (*bss).vcpus[i].back_ns).write_volatile(back.as_ns());
-            (&raw mut (*bss).vcpus[i].stolen_ns).write_volatile(stolen);
-            (&raw mut (*bss).vcpus[i].nr_gaps).write_volatile(number + 1);
-            (&raw mut (*bss).last_gap_ns).write_volatile(back.as_ns());
-            (&raw mut (*bss).quiet_rung).write_volatile(0);
-        }
-    }
-
     /// Marks a task as having left its I/O phase: for one that sleeps, which no
     /// program will look at again before it wakes.
     pub(crate) fn demote(&self, slot: usize) -> bool {

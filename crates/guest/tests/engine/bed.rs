@@ -51,11 +51,20 @@ pub(crate) struct Bed {
 impl Bed {
     /// Two VMs on each CPU.
     pub(crate) fn new() -> Self {
-        Self::computing_on(&CpuSet::first(CPUS))
+        Self::shared_by(2)
     }
 
-    /// The same with compute on some of the CPUs only.
+    /// So many VMs on each CPU.
+    pub(crate) fn shared_by(vms: u32) -> Self {
+        Self::start(vms, &CpuSet::first(CPUS))
+    }
+
+    /// Two VMs on each CPU, with compute on some of the CPUs only.
     pub(crate) fn computing_on(cpus: &CpuSet) -> Self {
+        Self::start(2, cpus)
+    }
+
+    fn start(vms: u32, cpus: &CpuSet) -> Self {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let stop = Arc::new(AtomicBool::new(false));
         let compute = cpus
@@ -72,7 +81,7 @@ impl Bed {
                 })
             })
             .collect();
-        let plan = Plan::shared(2, SLICE, &CpuSet::first(CPUS)).unwrap();
+        let plan = Plan::shared(vms, SLICE, &CpuSet::first(CPUS)).unwrap();
         let mut options = Options::new(Ns::from_secs(40));
         options.wait = Ns::from_secs(60);
         Self {

@@ -115,6 +115,8 @@ fn configure(settings: &mut Settings, config: &Config) {
             rules,
             automatic,
             seed,
+            // Ours, and no real host's.
+            within_share: _,
         } => {
             *rules = config.ische.settings(&config.credit1);
             *automatic = config.ische.automatic();
