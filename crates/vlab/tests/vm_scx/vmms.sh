@@ -35,8 +35,9 @@ until_ok listed 4 || echo "listed-lost $(cat /tmp/errors)"
 sleep 1
 measure credit2 5
 
-# One more vCPU while it runs.
+# One more vCPU while it runs, and one less.
 mkfifo /tmp/monitor.in /tmp/monitor.out
+ROM=$EJECTS
 qemu grows -smp 1,maxcpus=2,sockets=2,cores=1,threads=1 \
 	-chardev pipe,id=monitor,path=/tmp/monitor -mon chardev=monitor
 grows=$!
@@ -45,9 +46,13 @@ exec 7<>/tmp/monitor.in
 cat /tmp/monitor.out >/tmp/said-by-qemu &
 cat=$!
 until_ok listed 5 || echo "grows-lost $(cat /tmp/qemu-grows)"
-echo "device_add host-x86_64-cpu,socket-id=1,core-id=0,thread-id=0" >&7
+echo "device_add host-x86_64-cpu,id=second,socket-id=1,core-id=0,thread-id=0" >&7
 until_ok listed 6 || echo "plugged-lost $(cat /tmp/said-by-qemu)"
 echo "plugged $(scx_vcpu list --json)"
+echo "device_del second" >&7
+until_ok listed 5 || echo "unplugged-lost $(cat /tmp/said-by-qemu)"
+echo "unplugged $(scx_vcpu list --json)"
+echo "parked $(ls -l /proc/"$grows"/fd | grep -c 'kvm-vcpu:')"
 kill "$grows" "$cat"
 wait "$grows" "$cat"
 exec 7>&-
