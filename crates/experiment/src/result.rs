@@ -295,6 +295,24 @@ pub struct Daemon {
     pub n_min: u64,
     /// BPF events that did not reach it.
     pub lost_events: u64,
+    /// Where it saw slices: `steal-page`, `steal-map` or `heartbeat`. `None` in files of older
+    /// programs and where the daemon is simulated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// What it saw of each vCPU, by number. Empty where `source` is `None`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub vcpus: Vec<SeenVcpu>,
+}
+
+/// What a daemon saw of one vCPU between its two reports.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SeenVcpu {
+    /// Its number.
+    pub id: u32,
+    /// Times that it was away. What is below 100 us, longer on an emulated host, is none.
+    pub gaps: u64,
+    /// Their length in all.
+    pub stolen: Ns,
 }
 
 /// Why a result cannot be read or written.

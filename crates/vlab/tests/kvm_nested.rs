@@ -20,6 +20,9 @@ use experiment::result::Phase;
 use experiment::result::RunResult;
 use units::Ns;
 
+/// What the daemon does not take for a gap, 100 us, on a host that is dilated by 20.
+const LEAST_GAP: Ns = Ns::from_ms(2);
+
 fn vlab() -> Command {
     let mut command = Command::new(assert_cmd::cargo::cargo_bin!("vlab"));
     let store = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/vm");
@@ -68,6 +71,25 @@ fn assert_what_was_recorded_fits(phase: &Phase) {
         );
     }
     assert!(timeline.tasks[0].spells.0.len() > 20, "{timeline:?}");
+}
+
+/// The daemon's own account of stolen time, against the gaps of the host's trace that are long
+/// enough for it. It is asked just before the window and just after.
+fn assert_the_daemon_saw_what_was_stolen(phase: &Phase) {
+    let daemon = phase.daemon.as_ref().unwrap();
+    assert_eq!(daemon.source.as_deref(), Some("steal-page"));
+    let timeline = phase.timeline.as_ref().unwrap();
+    assert_eq!(daemon.vcpus.len(), timeline.vcpus.len());
+    for (seen, traced) in daemon.vcpus.iter().zip(&timeline.vcpus) {
+        let gaps = traced.gaps.iter().map(|(from, to)| *to - *from);
+        let long: Ns = gaps.filter(|gap| *gap >= LEAST_GAP).sum();
+        eprintln!("vCPU {}: traced {long}, {seen:?}", seen.id);
+        assert!(seen.gaps > 0 && long > Ns::ZERO, "{seen:?}, {traced:?}");
+        assert!(
+            agree(seen.stolen, long, 15, Ns::from_ms(100)),
+            "{seen:?}, {long}"
+        );
+    }
 }
 
 /// Both within `percent` of the larger one, or within `slack`.
@@ -142,7 +164,7 @@ fn root_vm_nested_guests_get_their_slices_and_see_what_was_stolen() {
         assert_what_was_recorded_fits(phase);
     }
     let daemon = result.phases.iter().find(|phase| phase.arm == "vmigrater");
-    assert!(daemon.unwrap().daemon.is_some(), "the daemon ran");
+    assert_the_daemon_saw_what_was_stolen(daemon.expect("the daemon ran"));
 }
 
 #[test]

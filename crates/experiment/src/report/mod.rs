@@ -6,6 +6,7 @@ pub mod html;
 pub(crate) mod books;
 mod hosts;
 mod short;
+mod sources;
 mod steps;
 #[cfg(test)]
 mod tests;
@@ -148,6 +149,7 @@ fn head(out: &mut String, result: &RunResult) {
             }
             line(out, &text);
         }
+        sources::sources(out, result, vms);
     }
 }
 

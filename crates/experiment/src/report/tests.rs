@@ -2,12 +2,15 @@
 
 use std::path::Path;
 
+use units::Ns;
+
 use crate::analysis::tests::fixture;
 use crate::analysis::tests::under_two_policies;
 use crate::lab::Lab;
 use crate::lab::LabPhase;
 use crate::result::ResultError;
 use crate::result::RunResult;
+use crate::result::SeenVcpu;
 
 #[test]
 fn the_text_report_of_fixed_numbers() {
@@ -22,6 +25,28 @@ fn a_result_survives_writing_and_reading() {
         RunResult::parse(&json, Path::new("x.json")).unwrap(),
         fixture()
     );
+}
+
+#[test]
+fn what_a_daemon_saw_is_told_beside_what_the_host_delivered() {
+    let mut result = fixture();
+    assert!(!super::text(&result).contains(" saw, by "));
+    for daemon in result.phases.iter_mut().filter_map(|p| p.daemon.as_mut()) {
+        daemon.source = Some("steal-page".to_owned());
+        let seen = [Ns::from_ms(900), Ns::from_ms(1100)].into_iter().zip(0..);
+        daemon.vcpus = seen
+            .map(|(stolen, id)| SeenVcpu {
+                id,
+                gaps: 90,
+                stolen,
+            })
+            .collect();
+    }
+    let text = super::text(&result);
+    let line = "ours saw, by steal-page, its vCPUs away for 0.500 [0.500..0.500] of the time";
+    assert!(text.contains(line), "{text}");
+    let again = RunResult::parse(&result.to_json().unwrap(), Path::new("x.json"));
+    assert_eq!(again.unwrap(), result);
 }
 
 #[test]

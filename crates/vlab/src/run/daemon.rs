@@ -11,6 +11,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use experiment::result::Daemon as Figures;
+use experiment::result::SeenVcpu;
 use experiment::scenario::Part;
 use rustix::process::Signal;
 use serde::Deserialize;
@@ -42,6 +43,16 @@ pub(super) struct Report {
     n_migrate: u64,
     n_min: u64,
     lost_events: u64,
+    source: String,
+    vcpus: Vec<Vcpu>,
+}
+
+/// What it says of one vCPU.
+#[derive(Clone, Debug, Deserialize)]
+struct Vcpu {
+    id: u32,
+    gaps: u64,
+    stolen_ns: Ns,
 }
 
 /// A report, what the daemon had cost by then, and when it was taken.
@@ -231,8 +242,25 @@ impl Reading {
             n_migrate: to.n_migrate.saturating_sub(from.n_migrate),
             n_min: to.n_min.saturating_sub(from.n_min),
             lost_events: to.lost_events.saturating_sub(from.lost_events),
+            source: Some(to.source.clone()),
+            vcpus: seen(&from.vcpus, &to.vcpus),
         }
     }
+}
+
+/// What was seen of each vCPU between two reports. One that was offline at the first is
+/// left out: nobody knows since when it counts.
+fn seen(from: &[Vcpu], to: &[Vcpu]) -> Vec<SeenVcpu> {
+    to.iter()
+        .filter_map(|to| {
+            let from = from.iter().find(|from| from.id == to.id)?;
+            Some(SeenVcpu {
+                id: to.id,
+                gaps: to.gaps.saturating_sub(from.gaps),
+                stolen: to.stolen_ns - from.stolen_ns,
+            })
+        })
+        .collect()
 }
 
 /// CPU time charged to a process and its children so far. The process clock,
@@ -296,6 +324,15 @@ mod tests {
             n_migrate: pushes,
             n_min: 2,
             lost_events: 0,
+            source: "steal-map".to_owned(),
+            // The last has come online meanwhile.
+            vcpus: (0..if pushes > 10 { 3 } else { 2 })
+                .map(|id| Vcpu {
+                    id,
+                    gaps: pushes + u64::from(id),
+                    stolen_ns: Ns::from_ms(pushes * 11),
+                })
+                .collect(),
         };
         let first = Reading {
             report: report(1000, 5),
@@ -314,5 +351,12 @@ mod tests {
             (figures.cpu, figures.wakeups, figures.n_min),
             (Ns::from_ms(6), 200, 0)
         );
+        assert_eq!(figures.source.as_deref(), Some("steal-map"));
+        let vcpu = |id| SeenVcpu {
+            id,
+            gaps: 20,
+            stolen: Ns::from_ms(220),
+        };
+        assert_eq!(figures.vcpus, [vcpu(0), vcpu(1)]);
     }
 }

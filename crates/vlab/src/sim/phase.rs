@@ -222,6 +222,9 @@ fn daemon(sim: &Sim, window: Ns) -> Option<Daemon> {
         n_migrate: counts.n_migrate(),
         n_min: counts.n_min,
         lost_events: 0,
+        // What a simulated daemon is told is the truth.
+        source: None,
+        vcpus: Vec::new(),
     })
 }
 
