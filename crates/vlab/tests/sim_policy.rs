@@ -176,8 +176,9 @@ fn values(kind: &PolicyKind) -> Vec<String> {
 }
 
 /// What else has to be set for a key to matter, one of these: credit is hardly ever
-/// exactly 0 where each nanosecond is charged, and conflicts on all pCPUs are rare where
-/// few latencies are low.
+/// exactly 0 where each nanosecond is charged; conflicts on all pCPUs are rare where few
+/// latencies are low; and VMs whose demand turns, as that of lenders has to, make JUPITER
+/// get out of the way.
 fn beside(key: &str) -> &'static [&'static str] {
     match key {
         "zero_is_under" => &["charging = \"sampled\"\n"],
@@ -186,6 +187,7 @@ fn beside(key: &str) -> &'static [&'static str] {
             "rcr_low_latency = \"30 ms\"\ndisable = false\n",
             "rcr_low_latency = \"90 ms\"\ndisable = false\n",
         ],
+        "elb_max_degradation_permille" | "elb_above" => &["disable = false\n"],
         _ => &[""],
     }
 }

@@ -218,7 +218,7 @@ impl Hypervisor for Jupiter {
         self.vm_time = vec![Ns::ZERO; vms];
         self.conflicts = vec![0; host.pcpu_count() as usize];
         self.vm_conflicts = vec![0; vms];
-        self.hand_out(host);
+        self.hand_out(host, false);
     }
 
     fn enqueue(&mut self, host: &mut Host<'_>, vcpu: Vcpu, why: Why) {

@@ -44,13 +44,13 @@ impl Jupiter {
             // Of the period that ends, before slices of the next one are handed out.
             let has_left: Vec<bool> = self.vcpus.iter().map(|v| v.used < v.slice).collect();
             self.slices(host);
-            self.hand_out(host);
+            self.hand_out(host, true);
             self.overload(host);
             self.latencies(host, &has_left);
             self.low_latency_conflicts(host);
         } else {
             self.disabled_periods += 1;
-            self.hand_out(host);
+            self.hand_out(host, true);
         }
         for vcpu in &mut self.vcpus {
             vcpu.predicted = vcpu.used;
@@ -104,8 +104,10 @@ impl Jupiter {
         }
     }
 
-    /// ELB: what each VM may use in the coming period; then each vCPU's part.
-    pub(super) fn hand_out(&mut self, host: &mut Host<'_>) {
+    /// ELB: what each VM may use in the coming period; then each vCPU's part. Nothing is
+    /// lent before a period has passed (`has_run`): what a lender used before it lent
+    /// anything is what its degradation is measured by (J16).
+    pub(super) fn hand_out(&mut self, host: &mut Host<'_>, has_run: bool) {
         let capacity = PERIOD * u64::from(host.pcpu_count());
         let vms = &host.machine().vms;
         let weight_of = |vm: usize| host.vm_weight(&vms[vm]);
@@ -114,7 +116,8 @@ impl Jupiter {
             .map(|vm| capacity.scaled(weight_of(vm), weights.max(1)))
             .collect();
         self.vm_time.clone_from(&shares);
-        if self.enforces()
+        if has_run
+            && self.enforces()
             && let Some(settings) = self.settings.elb.clone()
         {
             self.lend(host, &shares, &settings);

@@ -13,6 +13,7 @@ use policy::host::jupiter::dasl::IdleWithSlice;
 use policy::host::jupiter::dats;
 use policy::host::jupiter::disable;
 use policy::host::jupiter::elb;
+use policy::host::jupiter::elb::Above;
 use policy::host::jupiter::rcr;
 use policy::host::jupiter::rcr::Half;
 use policy::host::ltcr;
@@ -279,8 +280,12 @@ pub(super) fn jupiter(fields: &mut Fields<'_>, settings: &mut JupiterSettings) {
         &mut settings.elb,
         elb::Settings::default(),
         |fields, own| {
-            // Not the limit of degradation and what is done above it: the baseline is
-            // taken when nobody has run yet, so that nobody ever falls below it.
+            permille(
+                fields,
+                "elb_max_degradation_permille",
+                "J16",
+                &mut own.max_degradation,
+            );
             permille(fields, "elb_step_permille", "J16, open", &mut own.step);
             permille(
                 fields,
@@ -288,6 +293,8 @@ pub(super) fn jupiter(fields: &mut Fields<'_>, settings: &mut JupiterSettings) {
                 "J16, open",
                 &mut own.max_loan,
             );
+            let words = [("stays", Above::Stays), ("shrinks", Above::Shrinks)];
+            fields.word("elb_above", "J16, open", &words, &mut own.above);
         },
     );
     fields.part(
