@@ -51,6 +51,14 @@ same() {
 	cmp -s /tmp/before /tmp/after
 }
 
+# The supervisor of a killed daemon has the lock until it ends, a moment after the last task
+# has its own back.
+undone() {
+	vmigrater restore
+	code=$?
+	[ "$code" -ne 5 ]
+}
+
 # The load: a compute loop per vCPU, two readers with a request always in flight.
 for vcpu in 0 1; do
 	sh -c 'while :; do :; done' &
@@ -83,8 +91,8 @@ for signal in TERM KILL; do
 		echo "$signal left tasks changed:"
 		diff /tmp/before /tmp/after
 	fi
-	vmigrater restore
-	echo "restore $?"
+	until_ok 0 undone
+	echo "restore $code"
 done
 answers
 echo "status without a daemon $?"
