@@ -157,10 +157,13 @@ impl Running {
         Ok(())
     }
 
-    /// The window has closed and nothing is frozen any more.
-    pub(super) fn window_closed(&mut self, at: Time) -> anyhow::Result<Option<Figures>> {
+    /// The window has closed; `thawed` is when, if nothing is frozen since then.
+    pub(super) fn window_closed(
+        &mut self,
+        thawed: Option<Time>,
+    ) -> anyhow::Result<Option<Figures>> {
         match self {
-            Self::Daemon(daemon, Some(first)) => Ok(Some(first.until(&daemon.read()?, at))),
+            Self::Daemon(daemon, Some(first)) => Ok(Some(first.until(&daemon.read()?, thawed))),
             Self::Command(process) => {
                 has_not_failed(process, "within the window")?;
                 Ok(None)

@@ -213,9 +213,9 @@ impl Daemon {
 }
 
 impl Reading {
-    /// What happened between two readings, of which the later one was taken
-    /// some time after the window had closed.
-    pub(super) fn until(&self, later: &Self, window_closed: Time) -> Figures {
+    /// What happened between two readings. The later one is taken some time after the window
+    /// has closed; `thawed` is when it closed, where the host has shared nothing since.
+    pub(super) fn until(&self, later: &Self, thawed: Option<Time>) -> Figures {
         let (from, to) = (&self.report, &later.report);
         let sum = |map: &BTreeMap<String, u64>| map.values().sum::<u64>();
         let by_reason = |from: &BTreeMap<String, u64>, to: &BTreeMap<String, u64>| {
@@ -229,10 +229,12 @@ impl Reading {
                 .filter(|(_, n)| *n > 0)
                 .collect()
         };
+        // Where nothing is frozen any more, nothing is added to most of these counters, and
+        // that time must not thin out the rates. A real host goes on: there they grow until
+        // the reading, and an emulated guest comes to it a second late.
+        let idle = thawed.map_or(Ns::ZERO, |thawed| later.at.since(thawed));
         Figures {
-            // After the window nothing is frozen, so nothing is added to most
-            // of these counters, and that time must not thin out the rates.
-            interval: to.uptime_ns - from.uptime_ns - later.at.since(window_closed),
+            interval: to.uptime_ns - from.uptime_ns - idle,
             io_inactivity: to.io_inactivity_ns - from.io_inactivity_ns,
             io_phase: to.io_phase_ns - from.io_phase_ns,
             cpu: later.cpu - self.cpu,
@@ -313,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_differences_and_leave_out_the_time_after_the_window() {
+    fn figures_are_differences_and_leave_out_the_time_after_a_thaw() {
         let report = |uptime_ms, pushes| Report {
             uptime_ns: Ns::from_ms(uptime_ms),
             wakeups: BTreeMap::from([("timer".to_owned(), pushes * 10)]),
@@ -344,7 +346,9 @@ mod tests {
             cpu: Ns::from_ms(9),
             at: Time(1_100_000_000),
         };
-        let figures = first.until(&last, Time(1_000_000_000));
+        let goes_on = first.until(&last, None);
+        assert_eq!(goes_on.interval, Ns::from_ms(1100));
+        let figures = first.until(&last, Some(Time(1_000_000_000)));
         assert_eq!(figures.interval, Ns::from_secs(1));
         assert_eq!(figures.moves, BTreeMap::from([("push".to_owned(), 20)]));
         assert_eq!(

@@ -169,7 +169,7 @@ impl Bench<'_> {
         let recorder = recorder.map(Recorder::stop);
         let machine = machine.until_now();
 
-        let daemon = running.window_closed(window.to)?;
+        let daemon = running.window_closed(Some(window.to))?;
         let decisions = running.decisions();
         // All of them first, then whoever takes longest is waited for once.
         running.ask_to_end();
