@@ -296,7 +296,7 @@ impl Machine {
             None => Err(if interrupt.is_set() {
                 Interrupted.into()
             } else {
-                anyhow::anyhow!("the host has gone")
+                anyhow::anyhow!("the host has gone: QEMU {}", self.ending())
             }),
         }
     }
@@ -317,10 +317,20 @@ impl Machine {
             self.process.child.id()
         ));
         fs::create_dir_all(&dir).ok()?;
-        for name in ["serial", "out", "qemu", "state"] {
+        for name in ["serial", "out", "qemu", "state", "resets"] {
             let _ = fs::copy(self.dir.path().join(name), dir.join(name));
         }
         Some(dir)
+    }
+
+    /// How QEMU ended. A host that reset itself, as after a triple fault, is no error to QEMU.
+    fn ending(&mut self) -> String {
+        self.ends_within(LAST_WORDS);
+        match self.process.child.try_wait() {
+            Ok(Some(status)) => format!("ended with {status}"),
+            Ok(None) => "still runs".to_owned(),
+            Err(error) => format!("cannot be asked: {error}"),
+        }
     }
 
     fn ends_within(&mut self, patience: Duration) -> bool {
@@ -377,6 +387,8 @@ fn arguments(
     add(&["-accel", accel, "-cpu", cpu]);
     add(&["-smp", &cpus.to_string(), "-m", &memory_mib.to_string()]);
     add(&["-nodefaults", "-no-user-config", "-no-reboot"]);
+    // Why a host that goes without a word has done so, with its registers.
+    add(&["-d", "cpu_reset", "-D", &at("resets")]);
     add(&["-display", "none"]);
     add(&["-kernel", &image.kernel().vmlinuz().display().to_string()]);
     add(&["-initrd", &image.initramfs().display().to_string()]);
