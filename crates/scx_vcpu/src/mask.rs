@@ -338,6 +338,55 @@ mod tests {
         assert_eq!(seat::allowed(child.tid()), before[1..2]);
     }
 
+    /// Of a thread with the id of one that was narrowed and has gone nothing is known, and one
+    /// that has its own back or is forgotten is nobody's business either: what it has is its
+    /// owner's choice, even if it is the mask that was ours.
+    #[test]
+    fn who_is_not_ours_any_more_keeps_what_he_has() {
+        let dir = tempfile::tempdir().unwrap();
+        let journal = dir.path().join("masks");
+        let child = Child::new();
+        let tid = child.tid();
+        let before = seat::allowed(tid);
+        if before.len() < 2 {
+            return;
+        }
+        let one = before[..1].to_vec();
+        let anothers = || Mask {
+            started: started(tid).unwrap() + 1,
+            before: before.clone(),
+            ours: one.clone(),
+        };
+        seat::allow(tid, &one).unwrap();
+        let left = BTreeMap::from([(tid, anothers())]);
+        fs::write(&journal, serde_json::to_string(&left).unwrap()).unwrap();
+        let mut masks = Masks::new(&journal);
+        assert_eq!(seat::allowed(tid), one, "as the predecessor left it");
+        masks.threads.insert(tid, anothers());
+        masks.set(tid, Some(&set_of(&one))).unwrap();
+        drop(masks);
+        assert_eq!(seat::allowed(tid), one, "as this one found it");
+
+        seat::allow(tid, &before).unwrap();
+        let mut masks = Masks::new(&journal);
+        masks.set(tid, Some(&set_of(&before))).unwrap();
+        assert!(!journal.exists(), "nothing was to be done");
+        masks.set(tid, Some(&set_of(&one))).unwrap();
+        masks.set(tid, None).unwrap();
+        seat::allow(tid, &one).unwrap();
+        // Killed.
+        std::mem::forget(masks);
+        drop(Masks::new(&journal));
+        assert_eq!(seat::allowed(tid), one, "it had its own back");
+
+        seat::allow(tid, &before).unwrap();
+        let mut masks = Masks::new(&journal);
+        masks.set(tid, Some(&set_of(&one))).unwrap();
+        masks.retain(|_| false);
+        drop(masks);
+        assert_eq!(seat::allowed(tid), one, "forgotten");
+    }
+
     /// A journal that cannot be written (a file is where its directory is to be) leaves the
     /// thread alone, and is no reason not to try again.
     #[test]
@@ -359,5 +408,14 @@ mod tests {
         fs::remove_file(&in_the_way).unwrap();
         masks.set(child.tid(), Some(&one)).unwrap();
         assert_eq!(seat::allowed(child.tid()), before[..1]);
+
+        // What had been done before is not forgotten for it.
+        fs::remove_dir_all(&in_the_way).unwrap();
+        fs::write(&in_the_way, "").unwrap();
+        let other = set_of(&before[1..2]);
+        assert!(masks.set(child.tid(), Some(&other)).is_err());
+        assert_eq!(seat::allowed(child.tid()), before[..1]);
+        drop(masks);
+        assert_eq!(seat::allowed(child.tid()), before);
     }
 }

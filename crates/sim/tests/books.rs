@@ -20,9 +20,7 @@ use sim::hypervisor::Pick;
 use sim::hypervisor::Sharing;
 use sim::hypervisor::Why;
 use sim::hypervisor::by_name;
-use sim::ids::DeviceId;
 use sim::ids::Vcpu;
-use sim::program::Reader;
 use sim::program::ReaderSettings;
 use sim::queue::QueueKind;
 use units::CpuId;
@@ -37,20 +35,12 @@ fn mix(policy: Box<dyn Hypervisor>, device: Box<dyn Device>) -> Sim {
         guest.add(common::compute(0));
         guest.add(common::compute(1));
         for vcpu in 0..3 {
-            let reader = Reader::new(ReaderSettings {
-                device: DeviceId(0),
-                depth: 1 + vcpu,
-                bytes: 4096,
-                start: 0,
-                span: 1 << 30,
-                sequential: false,
-                submit: Ns::from_us(4),
-                process: Ns::from_us(10),
-                process_spread: 300,
-                write: false,
-                phases: None,
-            });
-            guest.add(common::task("reader", vcpu, Box::new(reader)));
+            let depth = 1 + vcpu;
+            let reads = ReaderSettings {
+                depth,
+                ..common::READS
+            };
+            guest.add(common::reader(vcpu, reads));
         }
     }
     let mut sim = common::simulation(machine, guests, policy, QueueKind::Heap, 1);
@@ -163,8 +153,7 @@ fn a_request_that_a_device_loses_is_noticed() {
         inner: delay(),
         events: 0,
     };
-    let cfs = Cfs::new(CfsSettings::default());
-    let error = noticed(mix(Box::new(cfs), Box::new(device)));
+    let error = noticed(mix(common::cfs(), Box::new(device)));
     assert!(error.contains("requests"), "{error}");
 }
 

@@ -7,8 +7,6 @@ mod common;
 use sim::engine::Sim;
 use sim::guest::Guest;
 use sim::guest::KernelSettings;
-use sim::hypervisor::Fixed;
-use sim::hypervisor::FixedSettings;
 use sim::hypervisor::Host;
 use sim::hypervisor::Hypervisor;
 use sim::hypervisor::Pick;
@@ -28,16 +26,6 @@ use sim::queue::QueueKind;
 use units::CpuId;
 use units::Ns;
 use units::Time;
-
-const NOTHING: Costs = Costs {
-    vcpu_switch: Ns::ZERO,
-    vcpu_wake: Ns::ZERO,
-    vcpu_cache: Ns::ZERO,
-    cache_after: Ns::from_ms(1),
-    vcpu_migration: Ns::ZERO,
-    ipi: Ns::ZERO,
-    resume: Ns::ZERO,
-};
 
 /// Works for the first and sleeps for the second, again and again.
 #[derive(Debug)]
@@ -69,24 +57,12 @@ fn sim(mut machine: Machine, costs: Costs, busy: usize, policy: Box<dyn Hypervis
 }
 
 fn guests(machine: &Machine) -> Vec<Guest> {
-    let kernel = KernelSettings {
-        switch: Ns::ZERO,
-        interrupt: Ns::ZERO,
-        migration: Ns::ZERO,
-        balance_period: Ns::ZERO,
-        ..KernelSettings::default()
-    };
-    common::guests(machine, kernel, 1)
+    common::guests(machine, KernelSettings::free(), 1)
 }
 
 /// Two VMs take turns of this length on one pCPU, from VM 0 on.
 fn turns(length: Ns) -> Box<dyn Hypervisor> {
-    Box::new(Fixed::new(FixedSettings {
-        slots: 2,
-        slice: length,
-        sweep_permille: 0,
-        keeps_idle: false,
-    }))
+    common::fixed(2, length, 0)
 }
 
 fn switching(sim: &Sim, pcpu: usize) -> Ns {
@@ -99,7 +75,7 @@ fn switching(sim: &Sim, pcpu: usize) -> Ns {
 fn a_switch_is_paid_by_who_comes() {
     let costs = Costs {
         vcpu_switch: Ns::from_us(7),
-        ..NOTHING
+        ..Costs::FREE
     };
     let machine = common::machine(1, 2, false);
     let mut sim = sim(machine, costs, 2, turns(Ns::from_ms(10)));
@@ -117,7 +93,7 @@ fn coming_back_to_an_idle_pcpu_is_no_switch() {
     let costs = Costs {
         vcpu_switch: Ns::from_us(7),
         vcpu_cache: Ns::from_us(100),
-        ..NOTHING
+        ..Costs::FREE
     };
     let machine = common::machine(1, 2, false);
     let mut sim = sim(machine, costs, 1, turns(Ns::from_ms(10)));
@@ -137,7 +113,7 @@ fn caches_cool_in_proportion_to_the_time_away() {
     let costs = Costs {
         vcpu_cache: Ns::from_us(100),
         cache_after: Ns::from_ms(1),
-        ..NOTHING
+        ..Costs::FREE
     };
     for (turn_us, cold_us) in [(10_000, 100), (1000, 100), (400, 40), (10, 1)] {
         let (turn, cold) = (Ns::from_us(turn_us), Ns::from_us(cold_us));
@@ -194,7 +170,7 @@ fn a_migration_and_the_ipi_that_asks_for_it() {
         vcpu_switch: Ns::from_us(5),
         vcpu_migration: Ns::from_us(20),
         ipi: Ns::from_us(3),
-        ..NOTHING
+        ..Costs::FREE
     };
     let mut machine = Machine::new(2, false, costs, Smt::default());
     machine.add_vm("vm0", NORMAL_WEIGHT, &[Vec::new()]);
@@ -282,7 +258,7 @@ fn a_wake_up_beside_another_costs_ipi_switch_and_wake() {
         vcpu_switch: Ns::from_us(5),
         vcpu_wake: Ns::from_us(30),
         ipi: Ns::from_us(3),
-        ..NOTHING
+        ..Costs::FREE
     };
     let sim = napping(costs, true, Ns::from_us(5081));
     let [naps, hog] = &sim.machine().vcpus[..] else {
@@ -297,6 +273,33 @@ fn a_wake_up_beside_another_costs_ipi_switch_and_wake() {
     assert_eq!(switching(&sim, 0), Ns::from_us(5 + 35 + 35 + 5 + 5));
 }
 
+/// Woken at 1 ms, it has turns until 10 ms and from 20 to 30: it pays for the wake-up
+/// once, not whenever it comes back.
+#[test]
+fn a_wake_up_is_paid_once() {
+    let costs = Costs {
+        vcpu_wake: Ns::from_us(30),
+        ..Costs::FREE
+    };
+    let mut machine = common::machine(1, 2, false);
+    machine.costs = costs;
+    let mut guests = guests(&machine);
+    let naps = Naps {
+        works: Ns::from_ms(60),
+        sleeps: Ns::from_ms(1),
+        worked: true,
+    };
+    guests[0].add(common::task("naps", 0, Box::new(naps)));
+    guests[1].add(common::compute(0));
+    let policy = turns(Ns::from_ms(10));
+    let mut sim = common::simulation(machine, guests, policy, QueueKind::Heap, 1);
+    sim.run_until(Time::ZERO + Ns::from_ms(40));
+    assert_eq!(switching(&sim, 0), Ns::from_us(30));
+    let naps = &sim.machine().vcpus[0];
+    assert_eq!(naps.ran, Ns::from_ms(19));
+    assert_eq!(naps.work, Ns::from_ms(19) - Ns::from_us(30));
+}
+
 /// Alone: no IPI, no switch but the first one; out of its halt it takes 30 us.
 #[test]
 fn a_wake_up_alone_costs_the_wake() {
@@ -304,7 +307,7 @@ fn a_wake_up_alone_costs_the_wake() {
         vcpu_switch: Ns::from_us(5),
         vcpu_wake: Ns::from_us(30),
         ipi: Ns::from_us(3),
-        ..NOTHING
+        ..Costs::FREE
     };
     let sim = napping(costs, false, Ns::from_us(3035));
     let naps = &sim.machine().vcpus[0];

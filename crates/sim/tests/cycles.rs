@@ -2,25 +2,19 @@
 //! Cycle accounts (M18): measured while the sibling hyperthread retains a context, and of
 //! no consequence to a run in which no task has a profile.
 
-#[allow(dead_code)] // What other tests use.
 mod common;
 
-use sim::device::Delay;
-use sim::device::Path;
 use sim::engine::Sim;
 use sim::guest::KernelSettings;
-use sim::guest::NewTask;
 use sim::guest::Profile;
 use sim::hypervisor::Vsmtio;
 use sim::hypervisor::VsmtioSettings;
-use sim::ids::DeviceId;
 use sim::machine::Activity;
 use sim::machine::Costs;
 use sim::machine::Machine;
 use sim::machine::NORMAL_WEIGHT;
 use sim::machine::Smt;
 use sim::program::Compute;
-use sim::program::Reader;
 use sim::program::ReaderSettings;
 use sim::queue::QueueKind;
 use units::CpuId;
@@ -28,22 +22,13 @@ use units::Ns;
 use units::Permille;
 use units::Time;
 
-fn reader(vcpu: u32) -> NewTask {
-    let reader = Reader::new(ReaderSettings {
-        device: DeviceId(0),
-        depth: 1,
-        bytes: 4096,
-        start: 0,
-        span: 1 << 30,
-        sequential: false,
-        submit: Ns::from_us(50),
-        process: Ns::from_us(50),
-        process_spread: 0,
-        write: false,
-        phases: None,
-    });
-    common::task("reader", vcpu, Box::new(reader))
-}
+/// As much work before as after.
+const HALVES: ReaderSettings = ReaderSettings {
+    submit: Ns::from_us(50),
+    process: Ns::from_us(50),
+    process_spread: 0,
+    ..common::READS
+};
 
 fn profile(base: u16, miss: u16) -> Profile {
     Profile {
@@ -66,7 +51,7 @@ fn sim(profiles: &[Profile], settings: VsmtioSettings, latency: Ns) -> Sim {
         ..KernelSettings::default()
     };
     let mut guests = common::guests(&machine, kernel, 1);
-    guests[0].add(reader(0));
+    guests[0].add(common::reader(0, HALVES));
     for (guest, profile) in guests[1..].iter_mut().zip(profiles) {
         let compute = Box::new(Compute::new(Ns::from_us(500)));
         let task = guest.add(common::task("compute", 0, compute));
@@ -74,7 +59,7 @@ fn sim(profiles: &[Profile], settings: VsmtioSettings, latency: Ns) -> Sim {
     }
     let policy = Box::new(Vsmtio::new("vsmtio", settings));
     let mut sim = common::simulation(machine, guests, policy, QueueKind::Heap, 1);
-    sim.add_device(Box::new(Delay::new(latency, 0)), Path::Submitter);
+    common::add_delay(&mut sim, latency, 0);
     sim
 }
 

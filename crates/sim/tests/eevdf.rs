@@ -4,17 +4,13 @@
 
 mod common;
 
-use sim::device::Delay;
-use sim::device::Path;
 use sim::engine::Sim;
 use sim::guest::KernelSettings;
 use sim::guest::Task;
 use sim::hypervisor::Hypervisor;
 use sim::hypervisor::Sharing;
 use sim::hypervisor::by_name;
-use sim::ids::DeviceId;
 use sim::ids::VmId;
-use sim::program::Reader;
 use sim::program::ReaderSettings;
 use sim::queue::QueueKind;
 use units::Ns;
@@ -34,20 +30,14 @@ fn bare(kernel: KernelSettings) -> KernelSettings {
 
 /// `spread` of the work for a request, in thousandths: without any, the phase of
 /// requests is locked to the slices of the host.
-fn reader(spread: u32) -> Reader {
-    Reader::new(ReaderSettings {
-        device: DeviceId(0),
-        depth: 1,
-        bytes: 4096,
-        start: 0,
-        span: 1 << 30,
+fn reads(spread: u32) -> ReaderSettings {
+    ReaderSettings {
         sequential: true,
         submit: Ns::ZERO,
         process: RUN,
         process_spread: spread,
-        write: false,
-        phases: None,
-    })
+        ..common::READS
+    }
 }
 
 fn host(vms: u32) -> Box<dyn Hypervisor> {
@@ -64,9 +54,9 @@ fn run(kernel: KernelSettings, vms: u32, spread: u32) -> Sim {
     let machine = common::machine(1, 1, false);
     let mut guests = common::guests(&machine, kernel, 1);
     guests[0].add(common::compute(0));
-    guests[0].add(common::task("reader", 0, Box::new(reader(spread))));
+    guests[0].add(common::reader(0, reads(spread)));
     let mut sim = common::simulation(machine, guests, host(vms), QueueKind::Heap, 1);
-    sim.add_device(Box::new(Delay::new(Ns::from_us(100), 0)), Path::Submitter);
+    common::add_delay(&mut sim, Ns::from_us(100), 0);
     sim.run_until(Time(1_000_000_000));
     sim.open_window();
     sim.run_until(Time(5_000_000_000));

@@ -11,10 +11,6 @@ use sim::guest::Class;
 use sim::guest::KernelSettings;
 use sim::guest::NewTask;
 use sim::guest::Task;
-use sim::hypervisor::Cfs;
-use sim::hypervisor::CfsSettings;
-use sim::hypervisor::Fixed;
-use sim::hypervisor::FixedSettings;
 use sim::hypervisor::Hypervisor;
 use sim::ids::DeviceId;
 use sim::ids::VmId;
@@ -54,11 +50,7 @@ fn hog(vcpu: u32) -> NewTask {
 fn kernel() -> KernelSettings {
     KernelSettings {
         tick: Ns::ZERO,
-        switch: Ns::ZERO,
-        interrupt: Ns::ZERO,
-        migration: Ns::ZERO,
-        balance_period: Ns::ZERO,
-        ..KernelSettings::default()
+        ..KernelSettings::free()
     }
 }
 
@@ -70,13 +62,7 @@ fn sim(
     tasks: Vec<NewTask>,
 ) -> Sim {
     let mut machine = common::machine(vcpus, 1, false);
-    machine.costs = Costs {
-        vcpu_switch: Ns::ZERO,
-        vcpu_migration: Ns::ZERO,
-        ipi: Ns::ZERO,
-        resume: Ns::ZERO,
-        ..Costs::default()
-    };
+    machine.costs = Costs::FREE;
     let mut guests = common::guests(&machine, kernel, 1);
     for task in tasks {
         guests[0].add(task);
@@ -86,8 +72,7 @@ fn sim(
 
 /// Every vCPU has its pCPU to itself.
 fn alone(vcpus: u32, kernel: KernelSettings, tasks: Vec<NewTask>) -> Sim {
-    let cfs = Cfs::new(CfsSettings::default());
-    sim(vcpus, kernel, Box::new(cfs), tasks)
+    sim(vcpus, kernel, common::cfs(), tasks)
 }
 
 fn ms(ms: u64) -> Time {
@@ -213,14 +198,7 @@ fn balancing_evens_out_weights() {
 /// goes. At 12 ms vCPU 1 takes A; B stops for 10 ms. Alone there, A stops.
 #[test]
 fn who_is_current_on_a_vcpu_that_is_away_stays_there() {
-    let fixed = || {
-        Box::new(Fixed::new(FixedSettings {
-            slots: 2,
-            slice: Ns::from_ms(10),
-            sweep_permille: 0,
-            keeps_idle: false,
-        }))
-    };
+    let fixed = || common::fixed(2, Ns::from_ms(10), 0);
     let kernel = KernelSettings {
         latency: Ns::from_ms(12),
         ..kernel()

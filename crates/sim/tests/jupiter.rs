@@ -2,7 +2,6 @@
 //! JUPITER as a whole beside balance scheduling: two VMs of threads that meet, one
 //! often, one seldom (13.5's motivation, small).
 
-#[allow(dead_code)] // What other tests use.
 mod common;
 
 use sim::engine::Sim;

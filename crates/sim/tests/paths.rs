@@ -4,7 +4,6 @@
 
 mod common;
 
-use sim::device::Delay;
 use sim::device::Net;
 use sim::device::NetSettings;
 use sim::device::Path;
@@ -14,8 +13,6 @@ use sim::guest::Guest;
 use sim::guest::KernelSettings;
 use sim::guest::Knowledge;
 use sim::guest::Told;
-use sim::hypervisor::Cfs;
-use sim::hypervisor::CfsSettings;
 use sim::ids::DeviceId;
 use sim::ids::TaskId;
 use sim::ids::VmId;
@@ -23,31 +20,10 @@ use sim::machine::Costs;
 use sim::machine::Machine;
 use sim::program::Backend;
 use sim::program::Echo;
-use sim::program::Reader;
 use sim::program::ReaderSettings;
 use sim::queue::QueueKind;
 use units::Ns;
 use units::Time;
-
-const FREE: Costs = Costs {
-    vcpu_switch: Ns::ZERO,
-    vcpu_wake: Ns::ZERO,
-    vcpu_cache: Ns::ZERO,
-    cache_after: Ns::from_ms(1),
-    vcpu_migration: Ns::ZERO,
-    ipi: Ns::ZERO,
-    resume: Ns::ZERO,
-};
-
-fn kernel() -> KernelSettings {
-    KernelSettings {
-        switch: Ns::ZERO,
-        interrupt: Ns::ZERO,
-        migration: Ns::ZERO,
-        balance_period: Ns::ZERO,
-        ..KernelSettings::default()
-    }
-}
 
 fn machine(pcpus: u32, vms: u32, costs: Costs) -> Machine {
     let mut machine = common::machine(pcpus, vms, false);
@@ -56,8 +32,7 @@ fn machine(pcpus: u32, vms: u32, costs: Costs) -> Machine {
 }
 
 fn simulation(machine: Machine, guests: Vec<Guest>) -> Sim {
-    let cfs = Box::new(Cfs::new(CfsSettings::default()));
-    common::simulation(machine, guests, cfs, QueueKind::Heap, 1)
+    common::simulation(machine, guests, common::cfs(), QueueKind::Heap, 1)
 }
 
 const NET: NetSettings = NetSettings {
@@ -70,8 +45,8 @@ const NET: NetSettings = NetSettings {
 /// 100 us to the guest, 10 us of work, 64 ns on the wire, 100 us back.
 #[test]
 fn a_round_trip_is_two_ways_and_the_work() {
-    let machine = machine(1, 1, FREE);
-    let mut guests = common::guests(&machine, kernel(), 1);
+    let machine = machine(1, 1, Costs::FREE);
+    let mut guests = common::guests(&machine, KernelSettings::free(), 1);
     let echo = Echo::new(DeviceId(0), 64, Ns::from_us(10));
     guests[0].add(common::task("echo", 0, Box::new(echo)));
     let mut sim = simulation(machine, guests);
@@ -93,10 +68,10 @@ fn a_driver_domain_is_in_the_way_twice() {
     let trip = |hog: bool| {
         let pcpus = 2;
         let vms = if hog { 3 } else { 2 };
-        let mut machine = machine(pcpus, vms, FREE);
+        let mut machine = machine(pcpus, vms, Costs::FREE);
         // One that does not preempt by waking.
         machine.vcpus[0].weight = 64;
-        let mut guests = common::guests(&machine, kernel(), 1);
+        let mut guests = common::guests(&machine, KernelSettings::free(), 1);
         let backend = guests[0].add(common::task(
             "backend",
             0,
@@ -129,21 +104,13 @@ fn a_driver_domain_is_in_the_way_twice() {
     assert!(trip(true) > alone + Ns::from_ms(1), "{}", trip(true));
 }
 
-fn reader() -> Box<Reader> {
-    Box::new(Reader::new(ReaderSettings {
-        device: DeviceId(0),
-        depth: 1,
-        bytes: 4096,
-        start: 0,
-        span: 1 << 30,
-        sequential: false,
-        submit: Ns::from_us(50),
-        process: Ns::from_us(50),
-        process_spread: 0,
-        write: false,
-        phases: None,
-    }))
-}
+/// As much work before as after.
+const HALVES: ReaderSettings = ReaderSettings {
+    submit: Ns::from_us(50),
+    process: Ns::from_us(50),
+    process_spread: 0,
+    ..common::READS
+};
 
 /// XB1, XB4: the reader gets more and its compute less than without a balloon,
 /// beside another VM that computes; the books balance.
@@ -151,9 +118,9 @@ fn reader() -> Box<Reader> {
 fn a_balloon_takes_from_compute_what_it_gives_to_io() {
     let run = |balloon: bool| {
         let machine = machine(1, 2, Costs::default());
-        let mut guests = common::guests(&machine, kernel(), 1);
+        let mut guests = common::guests(&machine, KernelSettings::free(), 1);
         guests[0].add(common::compute(0));
-        guests[0].add(common::task("reader", 0, reader()));
+        guests[0].add(common::reader(0, HALVES));
         guests[1].add(common::compute(0));
         if balloon {
             guests[0].set_balloon(BalloonSettings {
@@ -168,7 +135,7 @@ fn a_balloon_takes_from_compute_what_it_gives_to_io() {
             });
         }
         let mut sim = simulation(machine, guests);
-        sim.add_device(Box::new(Delay::new(Ns::from_us(200), 0)), Path::Submitter);
+        common::add_delay(&mut sim, Ns::from_us(200), 0);
         sim.run_until(Time(4_000_000_000));
         sim.check().unwrap();
         let done = |n: usize| sim.guest(VmId(0)).tasks()[n].done.operations;
@@ -185,8 +152,8 @@ fn a_balloon_takes_from_compute_what_it_gives_to_io() {
 fn a_balloon_of_the_whole_vm_holds_compute_on_every_vcpu() {
     let elsewhere = |whole_vm: bool| {
         let machine = machine(2, 2, Costs::default());
-        let mut guests = common::guests(&machine, kernel(), 1);
-        let mut reader = common::task("reader", 0, reader());
+        let mut guests = common::guests(&machine, KernelSettings::free(), 1);
+        let mut reader = common::reader(0, HALVES);
         reader.mask = units::CpuSet::only(units::VcpuId(0));
         for vcpu in 0..2 {
             guests[0].add(common::compute(vcpu));
@@ -204,7 +171,7 @@ fn a_balloon_of_the_whole_vm_holds_compute_on_every_vcpu() {
             whole_vm,
         });
         let mut sim = simulation(machine, guests);
-        sim.add_device(Box::new(Delay::new(Ns::from_us(200), 0)), Path::Submitter);
+        common::add_delay(&mut sim, Ns::from_us(200), 0);
         sim.run_until(Time(4_000_000_000));
         sim.check().unwrap();
         sim.guest(VmId(0)).tasks()[1].done.operations

@@ -3,55 +3,24 @@
 
 mod common;
 
+use common::READS;
+use common::cfs;
 use policy::guest::xballoon;
 use proptest::prelude::*;
-use sim::device::Delay;
-use sim::device::Path;
 use sim::engine::Sim;
 use sim::guest::KernelSettings;
 use sim::guest::Migrater;
 use sim::guest::MigraterSettings;
-use sim::hypervisor::Cfs;
-use sim::hypervisor::CfsSettings;
-use sim::hypervisor::Fixed;
-use sim::hypervisor::FixedSettings;
 use sim::hypervisor::Hypervisor;
-use sim::ids::DeviceId;
 use sim::ids::VmId;
-use sim::program::Reader;
 use sim::program::ReaderSettings;
 use sim::queue::QueueKind;
 use sim::record::Does;
 use units::Ns;
 use units::Time;
 
-fn cfs() -> Box<dyn Hypervisor> {
-    Box::new(Cfs::new(CfsSettings::default()))
-}
-
 fn fixed(slots: u32) -> Box<dyn Hypervisor> {
-    Box::new(Fixed::new(FixedSettings {
-        slots,
-        slice: Ns::from_ms(11),
-        sweep_permille: 100,
-        keeps_idle: false,
-    }))
-}
-
-fn reader(depth: u32, process: Ns) -> Box<Reader> {
-    Box::new(Reader::new(ReaderSettings {
-        device: DeviceId(0),
-        depth,
-        bytes: 4096,
-        start: 0,
-        span: 1 << 30,
-        sequential: false,
-        submit: Ns::from_us(4),
-        process,
-        process_spread: 300,
-        write: false,
-        phases: None,
-    }))
+    common::fixed(slots, Ns::from_ms(11), 100)
 }
 
 /// What runs in the guests beside their tasks.
@@ -97,11 +66,8 @@ fn mix(mix: Mix, policy: Box<dyn Hypervisor>, queue: QueueKind, seed: u64) -> Si
             }
         }
         for n in 0..readers {
-            guest.add(common::task(
-                "reader",
-                n % pcpus,
-                reader(1 + n % 3, Ns::from_us(10)),
-            ));
+            let depth = 1 + n % 3;
+            guest.add(common::reader(n % pcpus, ReaderSettings { depth, ..READS }));
         }
         let ours = MigraterSettings::default();
         match daemon {
@@ -115,7 +81,7 @@ fn mix(mix: Mix, policy: Box<dyn Hypervisor>, queue: QueueKind, seed: u64) -> Si
         }
     }
     let mut sim = common::simulation(machine, guests, policy, queue, seed);
-    sim.add_device(Box::new(Delay::new(Ns::from_us(100), 400)), Path::Submitter);
+    common::add_delay(&mut sim, Ns::from_us(100), 400);
     sim
 }
 
@@ -223,10 +189,10 @@ fn vcpus_of_a_vm_are_not_coscheduled_by_accident() {
 fn waiting_for_io_on_a_vcpu_that_is_away_is_inactivity() {
     let machine = common::machine(1, 1, false);
     let mut guests = common::guests(&machine, KernelSettings::default(), 1);
-    guests[0].add(common::task("reader", 0, reader(1, Ns::from_us(10))));
+    guests[0].add(common::reader(0, READS));
     guests[0].add(common::compute(0));
     let mut sim = common::simulation(machine, guests, fixed(2), QueueKind::Heap, 1);
-    sim.add_device(Box::new(Delay::new(Ns::from_us(100), 0)), Path::Submitter);
+    common::add_delay(&mut sim, Ns::from_us(100), 0);
     sim.run_until(Time(2_000_000_000));
     let inactive = sim.guest(VmId(0)).tasks()[0].inactive.as_secs_f64();
     assert!((0.97..1.03).contains(&inactive), "{inactive} s of 2");
@@ -246,12 +212,12 @@ fn moves_that_cost(cost: Ns) -> (u64, Ns, Ns, Ns) {
             guest.add(common::compute(vcpu));
         }
     }
-    let task = guests[0].add(common::task("reader", 0, reader(1, Ns::from_us(10))));
+    let task = guests[0].add(common::reader(0, READS));
     let published = MigraterSettings::published();
     guests[0].set_migrater(Migrater::new(published, 4, None));
     let mut sim = common::simulation(machine, guests, cfs(), QueueKind::Heap, 1);
     sim.spread_starts(Ns::from_ms(44));
-    sim.add_device(Box::new(Delay::new(Ns::from_us(100), 0)), Path::Submitter);
+    common::add_delay(&mut sim, Ns::from_us(100), 0);
     sim.run_until(Time(1_000_000_000));
     sim.open_window();
     sim.run_until(Time(3_000_000_000));
@@ -290,9 +256,9 @@ fn what_a_move_costs_on_a_vcpu_that_is_away_is_inactivity() {
 fn a_reader_alone_takes_latency_plus_its_costs() {
     let machine = common::machine(1, 1, false);
     let mut guests = common::guests(&machine, KernelSettings::default(), 1);
-    guests[0].add(common::task("reader", 0, reader(1, Ns::from_us(10))));
+    guests[0].add(common::reader(0, READS));
     let mut sim = common::simulation(machine, guests, cfs(), QueueKind::Heap, 1);
-    sim.add_device(Box::new(Delay::new(Ns::from_us(100), 0)), Path::Submitter);
+    common::add_delay(&mut sim, Ns::from_us(100), 0);
     sim.run_until(Time(1_000_000_000));
     let done = sim.guest(VmId(0)).tasks()[0].done.operations;
     // 4 submit, 100 device, 2 interrupt, 2 switch, about 10 process: no switch of

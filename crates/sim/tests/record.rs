@@ -12,11 +12,8 @@ use sim::guest::MigraterSettings;
 use sim::guest::NewTask;
 use sim::hypervisor::Sharing;
 use sim::hypervisor::by_name;
-use sim::ids::DeviceId;
 use sim::ids::VmId;
 use sim::machine::State;
-use sim::program::Reader;
-use sim::program::ReaderSettings;
 use sim::queue::QueueKind;
 use sim::record::Does;
 use sim::record::Recording;
@@ -37,22 +34,9 @@ fn bed(policy: &str, path: Path, daemon: bool) -> Sim {
         guest.add(common::compute(1));
     }
     for vcpu in 0..2 {
-        let reader = Reader::new(ReaderSettings {
-            device: DeviceId(0),
-            depth: 1,
-            bytes: 4096,
-            start: 0,
-            span: 1 << 30,
-            sequential: false,
-            submit: Ns::from_us(4),
-            process: Ns::from_us(10),
-            process_spread: 300,
-            write: false,
-            phases: None,
-        });
         guests[0].add(NewTask {
             group: IO,
-            ..common::task("reader", vcpu, Box::new(reader))
+            ..common::reader(vcpu, common::READS)
         });
     }
     if daemon {

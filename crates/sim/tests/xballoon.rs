@@ -3,21 +3,14 @@
 
 mod common;
 
+use common::cfs;
 use policy::guest::xballoon;
-use sim::device::Delay;
-use sim::device::Path;
 use sim::engine::Sim;
 use sim::guest::BalloonCounts;
 use sim::guest::KernelSettings;
 use sim::guest::MigraterSettings;
-use sim::hypervisor::Cfs;
-use sim::hypervisor::CfsSettings;
-use sim::hypervisor::Fixed;
-use sim::hypervisor::FixedSettings;
 use sim::hypervisor::Hypervisor;
-use sim::ids::DeviceId;
 use sim::ids::VmId;
-use sim::program::Reader;
 use sim::program::ReaderSettings;
 use sim::queue::QueueKind;
 use units::Ns;
@@ -25,10 +18,6 @@ use units::Time;
 
 const FROM: Ns = Ns::from_secs(1);
 const WINDOW: Ns = Ns::from_secs(4);
-
-fn cfs() -> Box<dyn Hypervisor> {
-    Box::new(Cfs::new(CfsSettings::default()))
-}
 
 /// Two VMs of two vCPUs. In the first a reader beside two tasks that compute, or
 /// only those; in the second, if there is one, compute.
@@ -75,20 +64,13 @@ fn run(bed: Bed, policy: Box<dyn Hypervisor>) -> Did {
         }
     }
     if bed.reads {
-        let reader = Reader::new(ReaderSettings {
-            device: DeviceId(0),
-            depth: 1,
-            bytes: 4096,
-            start: 0,
-            span: 1 << 30,
-            sequential: false,
+        let reads = ReaderSettings {
             submit: Ns::from_us(25),
             process: Ns::from_us(25),
             process_spread: 200,
-            write: false,
-            phases: None,
-        });
-        let mut reader = common::task("reader", 0, Box::new(reader));
+            ..common::READS
+        };
+        let mut reader = common::reader(0, reads);
         reader.mask = units::CpuSet::only(units::VcpuId(0));
         guests[0].add(reader);
     }
@@ -98,7 +80,7 @@ fn run(bed: Bed, policy: Box<dyn Hypervisor>) -> Did {
     let vms = guests.len();
     let mut sim: Sim = common::simulation(machine, guests, policy, QueueKind::Heap, 1);
     sim.spread_starts(Ns::from_ms(20));
-    sim.add_device(Box::new(Delay::new(Ns::from_us(200), 0)), Path::Submitter);
+    common::add_delay(&mut sim, Ns::from_us(200), 0);
     sim.run_until(Time::ZERO + FROM);
     sim.open_window();
     let ran = |sim: &Sim| -> Vec<Ns> {
@@ -201,15 +183,7 @@ fn it_holds_nobody_for_nothing() {
 /// to 2400 units in 4 s; it is held for 15.4 of 22 ms at most.
 #[test]
 fn under_slices_by_the_clock_compute_keeps_its_allowance() {
-    let did = run(
-        BED,
-        Box::new(Fixed::new(FixedSettings {
-            slots: 2,
-            slice: Ns::from_ms(11),
-            sweep_permille: 100,
-            keeps_idle: false,
-        })),
-    );
+    let did = run(BED, common::fixed(2, Ns::from_ms(11), 100));
     // 2 % more for the slices that are a tenth longer on the other pCPU.
     let units = did.compute[0];
     assert!((1900..=2450).contains(&units), "{units} units");

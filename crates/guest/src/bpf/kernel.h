@@ -18,6 +18,7 @@
 #define VERIFIED_ONCE __attribute__((noinline, weak))
 
 /* include/linux/sched.h */
+#define PF_EXITING 0x00000004
 #define PF_KTHREAD 0x00200000
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)

@@ -145,9 +145,14 @@ static __always_inline void forget_stays(struct task_slot *s)
 static __always_inline void enter_class(struct task_io *t, struct task_struct *p, u32 cpu, u64 now,
 					u32 load)
 {
-	struct task_slot *s = own_slot(t, p);
+	struct task_slot *s;
 	u32 i;
 
+	/* What is left of its life (to free its memory takes milliseconds) is judged as
+	 * well, but on_exit has been by then, and nobody would empty the slot. */
+	if (p->flags & PF_EXITING)
+		return;
+	s = own_slot(t, p);
 	if (s) { /* it left, but the daemon has not let go of it yet */
 		if (__sync_val_compare_and_swap(&s->state, SLOT_LEFT, SLOT_LIVE) == SLOT_LEFT)
 			ring_bell(cpu, BELL_ENTER | (u64)t->slot << 8, BPF_RB_FORCE_WAKEUP);

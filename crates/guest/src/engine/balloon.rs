@@ -131,6 +131,8 @@ impl Balloons {
         let mut left = Left::default();
         for of in &self.of {
             of.set(false, now());
+            let mut kept = Vec::new();
+            // Nobody inflates them any more.
             for balloon in of.groups.swap(Arc::default()).iter() {
                 match balloon.dissolve() {
                     Ok(given) => left.restored += given,
@@ -138,9 +140,12 @@ impl Balloons {
                         let group = balloon.group().display();
                         tracing::error!("cannot give threads back to {group}: {error}");
                         left.failed += 1;
+                        // To be tried again.
+                        kept.push(Arc::clone(balloon));
                     }
                 }
             }
+            of.groups.store(Arc::new(kept));
             of.threads.store(0, Ordering::Relaxed);
         }
         left

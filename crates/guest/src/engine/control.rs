@@ -85,8 +85,7 @@ fn try_run(core: &Arc<Core>) -> Result<(), SenseError> {
             swept = Instant::now();
         }
         if core.took_put_off() {
-            release_ended(core);
-            trials::catch_up(core);
+            catch_up(core);
         }
         if core.actor.owes() {
             repay(core);
@@ -177,6 +176,15 @@ fn let_go(core: &Core) {
         shared.demote(slot);
     }
     release_ended(core);
+}
+
+/// Does what movers have put off.
+pub(super) fn catch_up(core: &Core) {
+    for held in core.take_left_over().iter() {
+        mover::let_go(core, held, Wait::ForOthers);
+    }
+    release_ended(core);
+    trials::catch_up(core);
 }
 
 /// Lets go of all whose I/O phase is over.

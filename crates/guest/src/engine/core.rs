@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What all threads of the engine share.
 
+use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use arc_swap::ArcSwap;
 use policy::guest::wakeup;
 use units::Ns;
 use units::VcpuId;
@@ -23,6 +25,7 @@ use super::thread::Poke;
 use super::trials::Trials;
 use crate::act;
 use crate::act::Actor;
+use crate::act::Held;
 use crate::report::Mode as ReportMode;
 use crate::sense::MAX_TASKS;
 use crate::sense::Mode;
@@ -68,6 +71,8 @@ pub(super) struct Core {
     sweep_due: AtomicBool,
     /// A mover could not let go of a task without waiting for another vCPU's.
     put_off: AtomicBool,
+    /// Such tasks that no seat names any more.
+    left_over: ArcSwap<Vec<Held>>,
     phase: Phase,
 }
 
@@ -105,6 +110,7 @@ impl Core {
             balloons,
             sweep_due: AtomicBool::new(false),
             put_off: AtomicBool::new(false),
+            left_over: ArcSwap::default(),
             phase: Phase::default(),
             sense,
         })
@@ -215,6 +221,22 @@ impl Core {
     /// Was anything put off since this was last asked?
     pub(super) fn took_put_off(&self) -> bool {
         self.put_off.swap(false, Ordering::AcqRel)
+    }
+
+    /// The same for a task whose seat is another's by now.
+    pub(super) fn put_off_unseated(&self, held: &Held) {
+        self.left_over.rcu(|left| {
+            let mut left = Vec::clone(left);
+            left.push(held.clone());
+            left
+        });
+        // After it: who was told before that has not seen it.
+        self.put_off();
+    }
+
+    /// Those of [`Core::put_off_unseated`] since this was last asked.
+    pub(super) fn take_left_over(&self) -> Arc<Vec<Held>> {
+        self.left_over.swap(Arc::default())
     }
 
     /// Events were lost, perhaps those of children: has the control thread look

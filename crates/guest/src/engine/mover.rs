@@ -177,8 +177,10 @@ pub(super) fn seat(core: &Core, slot: usize, wait: Wait) {
     // Of another task only if a mover was descheduled for so long that its slot was freed
     // and taken again: nobody else would give that one back.
     let before = core.seats[slot].take(seated);
-    if let Some(before) = before.filter(|before| before.key != key) {
-        let_go(core, &before.held, wait);
+    if let Some(before) = before.filter(|before| before.key != key)
+        && !let_go(core, &before.held, wait)
+    {
+        core.put_off_unseated(&before.held);
     }
     core.phase_begins();
     if core.trials.wants(&comm) {

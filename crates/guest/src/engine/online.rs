@@ -4,7 +4,7 @@
 //! The engine has a place for each vCPU that may ever be there. One that is absent
 //! or offline is no target, and to the programs it looks idle for ever. Nobody is
 //! told when the set changes, so it is read again when a thread finds itself driven
-//! off its vCPU, when a move is refused, and once a second while tasks are held.
+//! off its vCPU, when a move is refused, and twice a second while tasks are held.
 
 use arc_swap::ArcSwapOption;
 use units::CpuSet;

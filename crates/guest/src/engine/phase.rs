@@ -7,11 +7,17 @@ use std::sync::atomic::Ordering;
 use units::Ns;
 use units::Time;
 
-/// A stopwatch in one word, since whoever starts or stops it may be descheduled at any
+/// A stopwatch whose state is one word, since whoever starts or stops it may be descheduled at any
 /// instruction. Stopped, the word is the sum; running, it is the sum less the instant
 /// of the start (modulo 2^63, 292 years of nanoseconds), and its top bit is set.
 #[derive(Debug, Default)]
-pub(super) struct Phase(AtomicU64);
+pub(super) struct Phase {
+    word: AtomicU64,
+    /// The most that was ever told. Whoever stops the watch may be descheduled between
+    /// his look at the clock and the change of the word; who asks meanwhile is told more
+    /// than the sum will be, and must not be told less afterwards.
+    told: AtomicU64,
+}
 
 const RUNS: u64 = 1 << 63;
 
@@ -44,14 +50,15 @@ impl Phase {
     fn change(&self, next: impl FnMut(u64) -> Option<u64>) {
         // An error says that there is nothing to change.
         let _ = self
-            .0
+            .word
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
     }
 
-    /// The time so far.
+    /// The time so far; never less than before.
     pub(super) fn total(&self, clock: impl Fn() -> Time) -> Ns {
-        let word = self.0.load(Ordering::Acquire);
-        Ns(sum(word, clock()))
+        let word = self.word.load(Ordering::Acquire);
+        let now = sum(word, clock());
+        Ns(self.told.fetch_max(now, Ordering::AcqRel).max(now))
     }
 }
 
@@ -83,6 +90,48 @@ mod tests {
         assert_eq!(phase.total(at(10_500)), Ns(3_500));
         phase.end(at(11_000));
         assert_eq!(phase.total(at(99_000)), Ns(4_000));
+        // From the clock's zero on.
+        let phase = Phase::default();
+        phase.begin(at(0));
+        assert_eq!(phase.total(at(7_000)), Ns(7_000));
+    }
+
+    /// A clock is where a thread is descheduled here: others act meanwhile.
+    #[test]
+    fn whoever_is_descheduled_at_the_clock_never_turns_it_back() {
+        let at = |time: u64| move || Time(time);
+        // It is started while somebody asks: for him it has not been.
+        let phase = Phase::default();
+        let asked = phase.total(|| {
+            phase.begin(at(5_000));
+            Time(4_000)
+        });
+        assert_eq!(asked, Ns::ZERO);
+        // It is asked for while somebody stops it.
+        let told = std::cell::Cell::new(Ns::ZERO);
+        phase.end(|| {
+            told.set(phase.total(at(9_000)));
+            Time(8_000)
+        });
+        assert_eq!(told.get(), Ns(4_000));
+        assert_eq!(phase.total(at(10_000)), told.get());
+        phase.begin(at(10_000));
+        assert_eq!(phase.total(at(10_500)), told.get());
+        assert_eq!(
+            phase.total(at(12_000)),
+            Ns(5_000),
+            "no time is counted twice"
+        );
+        // It is started by two at once.
+        let phase = Phase::default();
+        let first = std::cell::Cell::new(true);
+        phase.begin(|| {
+            if first.replace(false) {
+                phase.begin(at(1_000));
+            }
+            Time(900)
+        });
+        assert_eq!(phase.total(at(2_000)), Ns(1_000));
     }
 
     #[test]
@@ -100,15 +149,15 @@ mod tests {
                 });
             }
             let mut last = Ns::ZERO;
-            for _ in 0..100_000 {
+            let wrong = (0..100_000).find_map(|_| {
                 let total = phase.total(now);
-                assert!(
-                    total >= last && total <= now().since(began),
-                    "{last} {total}"
-                );
-                last = total;
-            }
+                let right = total >= last && total <= now().since(began);
+                let before = std::mem::replace(&mut last, total);
+                (!right).then_some((before, total))
+            });
+            // First, or the others never end.
             stop.store(true, Ordering::Relaxed);
+            assert_eq!(wrong, None);
         });
     }
 }

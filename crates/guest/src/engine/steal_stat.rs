@@ -87,12 +87,12 @@ impl StealStat {
         }
     }
 
-    /// Since boot; zero where it cannot be read, which keeps us asleep.
+    /// Since boot; what it was where it cannot be read, which keeps us asleep.
     fn read(&self) -> Ns {
         fs::read_to_string(&self.file)
             .ok()
             .and_then(|text| steal_of(&text))
-            .unwrap_or(Ns::ZERO)
+            .unwrap_or(self.stolen)
     }
 }
 
@@ -240,6 +240,24 @@ mod tests {
         for (second, (more, says)) in (1..).zip(seconds) {
             stolen += Ns::from_ms(more);
             assert_eq!(stat.judge(stolen, after(second)), says, "second {second}");
+        }
+    }
+
+    /// All that was stolen since boot has not been stolen in the second after a failure.
+    #[test]
+    fn what_cannot_be_read_for_a_moment_is_no_sharing_afterwards() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("stat");
+        fs::write(&file, "cpu  1 2 3 4 5 6 7 42 9 10\n").unwrap();
+        let mut stat = StealStat::new(&Settings {
+            steal_stat: Some(file.clone()),
+            ..Settings::default()
+        });
+        assert_eq!(stat.stolen, Ns::from_ms(420));
+        for text in ["", "cpu  1 2 3 4 5 6 7 42 9 10\n"] {
+            fs::write(&file, text).unwrap();
+            let stolen = stat.read();
+            assert_eq!(stat.judge(stolen, Instant::now()), Seen::Nothing, "{text}");
         }
     }
 

@@ -46,6 +46,11 @@ const STAY_EACH: u64 = 500;
 /// that all of them wait for most of their time.
 pub(crate) const CROWD: u64 = 200;
 const CROWD_DEVICE_NS: u32 = 20_000_000;
+/// Mayflies in a swarm, how long each does requests, and what it has to free at its end:
+/// some milliseconds of work.
+const SWARM: u64 = 8;
+const LIFE: Duration = Duration::from_millis(30);
+const ESTATE: usize = 32 << 20;
 
 /// The words of the shared memory; completed requests follow.
 const TID: usize = 0;
@@ -91,6 +96,9 @@ pub(crate) enum Order {
     Aio,
     /// Requests for [`BURST`], then sleep for [`PAUSE`].
     Bursts,
+    /// Threads with one request after another, one swarm after another, that end soon and
+    /// take long to.
+    Mayflies,
 }
 
 /// A request that was completed.
@@ -193,6 +201,11 @@ impl Subject {
     /// born with a narrowed mask.
     pub(crate) fn storm(&self) -> (u64, u64) {
         (self.board.get(STARTED), self.board.get(INHERITED))
+    }
+
+    /// Mayflies that have ended.
+    pub(crate) fn mayflies(&self) -> u64 {
+        self.board.get(STARTED)
     }
 
     /// The completed requests of a time, in their order.
@@ -309,6 +322,7 @@ pub(crate) fn run() {
                 }
                 std::thread::sleep(PAUSE);
             }
+            13 => swarm(&board),
             6 => {
                 if !std::mem::replace(&mut crowd, true) {
                     (0..CROWD).for_each(|_| one_of_a_crowd());
@@ -322,7 +336,8 @@ pub(crate) fn run() {
                 let mut byte = [0u8; 1];
                 let fd = io_uring::types::Fd(near.as_raw_fd());
                 let entry = opcode::Read::new(fd, byte.as_mut_ptr(), 1).build();
-                complete(&board, &mut ring, &entry);
+                wait_for(&mut ring, &entry);
+                take_down(&board);
             }
             order => {
                 let disk = disk.get_or_insert_with(Disk::new);
@@ -346,8 +361,14 @@ fn open(path: &Path) -> File {
 /// A request is a timeout on an I/O ring: completed by an interrupt on the CPU
 /// that submitted it, and waited for as the kernel waits for I/O.
 fn request(board: &Board, ring: &mut IoUring, device_ns: u32) {
-    let length = Timespec::new().nsec(device_ns);
-    complete(board, ring, &opcode::Timeout::new(&length).build());
+    wait_for_timeout(ring, device_ns);
+    take_down(board);
+}
+
+/// The same, which nobody takes down.
+fn wait_for_timeout(ring: &mut IoUring, ns: u32) {
+    let length = Timespec::new().nsec(ns);
+    wait_for(ring, &opcode::Timeout::new(&length).build());
 }
 
 /// Both ends of a terminal that passes on every byte as it is.
@@ -364,8 +385,8 @@ fn open_terminal() -> (OwnedFd, OwnedFd) {
     (far, near)
 }
 
-/// Waits for one request, whose memory is the caller's, and takes it down.
-fn complete(board: &Board, ring: &mut IoUring, entry: &io_uring::squeue::Entry) {
+/// Waits for one request, whose memory is the caller's.
+fn wait_for(ring: &mut IoUring, entry: &io_uring::squeue::Entry) {
     // SAFETY: what it points to lives in the caller until the request is complete.
     unsafe { ring.submission().push(entry) }.unwrap();
     while ring.completion().is_empty() {
@@ -373,7 +394,6 @@ fn complete(board: &Board, ring: &mut IoUring, entry: &io_uring::squeue::Entry) 
         let _ = ring.submit_and_wait(1);
     }
     ring.completion().for_each(drop);
-    take_down(board);
 }
 
 /// One more request was completed, here and now.
@@ -407,19 +427,41 @@ fn one_of_a_crowd() {
     let small = std::thread::Builder::new().stack_size(64 << 10);
     let thread = small.spawn(|| {
         let mut ring = IoUring::new(2).unwrap();
-        let length = Timespec::new().nsec(CROWD_DEVICE_NS);
         loop {
-            // SAFETY: the length lives as long as the thread.
-            unsafe {
-                ring.submission()
-                    .push(&opcode::Timeout::new(&length).build())
-            }
-            .unwrap();
-            let _ = ring.submit_and_wait(1);
-            ring.completion().for_each(drop);
+            wait_for_timeout(&mut ring, CROWD_DEVICE_NS);
         }
     });
     drop(thread.unwrap());
+}
+
+/// One swarm of mayflies, from its beginning to its end.
+fn swarm(board: &Board) {
+    let mayfly = || {
+        // Files of its own: the last of them is closed, and its memory freed, when the
+        // thread ends, after it has said so.
+        // SAFETY: takes nothing from anybody.
+        assert_eq!(unsafe { libc::unshare(libc::CLONE_FILES) }, 0);
+        let flags = rustix::fs::MemfdFlags::CLOEXEC;
+        let estate = File::from(rustix::fs::memfd_create("estate", flags).unwrap());
+        rustix::fs::fallocate(
+            &estate,
+            rustix::fs::FallocateFlags::empty(),
+            0,
+            ESTATE as u64,
+        )
+        .unwrap();
+        std::mem::forget(estate);
+        let mut ring = IoUring::new(2).unwrap();
+        let end = Instant::now() + LIFE;
+        while Instant::now() < end {
+            wait_for_timeout(&mut ring, DEVICE_NS);
+        }
+    };
+    let swarm: Vec<_> = (0..SWARM).map(|_| std::thread::spawn(mayfly)).collect();
+    for mayfly in swarm {
+        mayfly.join().unwrap();
+        board.word(STARTED).fetch_add(1, Ordering::AcqRel);
+    }
 }
 
 /// Starts a thread that ends at once, or, now and then, stays.

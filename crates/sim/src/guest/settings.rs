@@ -61,6 +61,19 @@ impl Default for KernelSettings {
 }
 
 impl KernelSettings {
+    /// The default scheduler, of which nothing costs anything and nobody balances: for
+    /// results that are worked by hand.
+    #[must_use]
+    pub fn free() -> Self {
+        Self {
+            switch: Ns::ZERO,
+            interrupt: Ns::ZERO,
+            migration: Ns::ZERO,
+            balance_period: Ns::ZERO,
+            ..Self::default()
+        }
+    }
+
     /// The same scheduler on a machine of `cpus` CPUs: Linux scales its times by
     /// 1 + log2 of the number of CPUs, up to 8 of them.
     #[must_use]

@@ -1,12 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Small machines to test on.
 
+#![allow(dead_code, reason = "not every test uses all of it")]
+
+use sim::device::Delay;
+use sim::device::Path;
 use sim::engine::Sim;
 use sim::guest::Class;
 use sim::guest::Guest;
 use sim::guest::KernelSettings;
 use sim::guest::NewTask;
+use sim::hypervisor::Cfs;
+use sim::hypervisor::CfsSettings;
+use sim::hypervisor::Fixed;
+use sim::hypervisor::FixedSettings;
 use sim::hypervisor::Hypervisor;
+use sim::ids::DeviceId;
 use sim::ids::VmId;
 use sim::machine::Costs;
 use sim::machine::Machine;
@@ -14,6 +23,8 @@ use sim::machine::NORMAL_WEIGHT;
 use sim::machine::Smt;
 use sim::program::Compute;
 use sim::program::Program;
+use sim::program::Reader;
+use sim::program::ReaderSettings;
 use sim::queue::QueueKind;
 use units::CpuId;
 use units::CpuSet;
@@ -76,4 +87,45 @@ pub(crate) fn compute(vcpu: u32) -> NewTask {
         mask: CpuSet::only(VcpuId(vcpu)),
         ..task("compute", vcpu, Box::new(Compute::new(Ns::from_us(500))))
     }
+}
+
+/// Random reads of a block, one after another: 4 us to ask, about 10 us for the answer.
+pub(crate) const READS: ReaderSettings = ReaderSettings {
+    device: DeviceId(0),
+    depth: 1,
+    bytes: 4096,
+    start: 0,
+    span: 1 << 30,
+    sequential: false,
+    submit: Ns::from_us(4),
+    process: Ns::from_us(10),
+    process_spread: 300,
+    write: false,
+    phases: None,
+};
+
+/// A task that reads, on a vCPU, free to go anywhere.
+pub(crate) fn reader(vcpu: u32, settings: ReaderSettings) -> NewTask {
+    task("reader", vcpu, Box::new(Reader::new(settings)))
+}
+
+/// Adds a device that takes about so long for a request, by a spread in thousandths, whose
+/// completions follow who submits.
+pub(crate) fn add_delay(sim: &mut Sim, latency: Ns, spread: u32) {
+    sim.add_device(Box::new(Delay::new(latency, spread)), Path::Submitter);
+}
+
+/// CFS as it is.
+pub(crate) fn cfs() -> Box<dyn Hypervisor> {
+    Box::new(Cfs::new(CfsSettings::default()))
+}
+
+/// Slices of one length in turn, of which the pCPUs' ends drift by so many thousandths.
+pub(crate) fn fixed(slots: u32, slice: Ns, sweep_permille: u32) -> Box<dyn Hypervisor> {
+    Box::new(Fixed::new(FixedSettings {
+        slots,
+        slice,
+        sweep_permille,
+        keeps_idle: false,
+    }))
 }

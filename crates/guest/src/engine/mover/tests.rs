@@ -2,13 +2,16 @@
 //! A mover and the control thread over programs that are loaded but not attached: the
 //! test says who does I/O.
 
+use std::os::fd::AsFd;
 use std::sync::mpsc;
+use std::time::Duration;
 
 use policy::guest::trial;
 use tempfile::TempDir;
 use units::CpuSet;
 
 use super::super::control;
+use super::super::thread::Waiter;
 use super::*;
 use crate::act;
 use crate::act::Actor;
@@ -121,13 +124,48 @@ fn root_what_was_put_off_is_moot_if_the_next_phase_has_begun() {
     let seated = core.seats[0].anyone().unwrap();
     let hands = seated.held.hands_on();
     assert!(core.sense.shared().demote(0));
+    core.control_poke.clear();
     release(&core, 0, Wait::ForNobody);
+    let woken = Waiter::new(&[core.control_poke.as_fd()]).unwrap();
+    assert_ne!(woken.wait(Some(Duration::ZERO)), 0, "the control thread");
     assert!(core.took_put_off());
     core.sense.put_live(0, sleeper.key());
     drop(hands);
     release(&core, 0, Wait::ForOthers);
     assert!(!seated.held.is_over(), "it does I/O again");
     core.actor.move_to(&seated.held, b).unwrap();
+    core.actor.release_all();
+}
+
+/// The control thread waits for the hands of somebody else, and meanwhile the next phase
+/// begins: its bell was for a mover that found the task still held.
+#[test]
+fn root_whoever_does_io_again_while_it_is_let_go_is_taken_hold_of_anew() {
+    let (a, b) = cpus();
+    let (core, _dir) = core();
+    let sleeper = seated(&core, 0, a);
+    let first = core.seats[0].anyone().unwrap();
+    let hands = first.held.hands_on();
+    assert!(core.sense.shared().demote(0));
+    let (tell, told) = mpsc::channel();
+    let its_core = Arc::clone(&core);
+    let control = std::thread::spawn(move || {
+        tell.send(rustix::thread::gettid().as_raw_nonzero())
+            .unwrap();
+        release(&its_core, 0, Wait::ForOthers);
+    });
+    let stat = format!("/proc/self/task/{}/stat", told.recv().unwrap());
+    wait_for("it waits", || {
+        let stat = std::fs::read_to_string(&stat).unwrap();
+        stat.rsplit(") ").next().unwrap().starts_with('S')
+    });
+    core.sense.put_live(0, sleeper.key());
+    drop(hands);
+    control.join().unwrap();
+    assert!(first.held.is_over());
+    let again = core.seats[0].anyone().unwrap();
+    core.actor.move_to(&again.held, b).unwrap();
+    assert_eq!(sleeper.mask(), CpuSet::only(b));
     core.actor.release_all();
 }
 
@@ -146,5 +184,27 @@ fn root_whoever_sat_in_a_slot_that_is_another_tasks_by_now_is_given_back() {
     // The same once more takes nothing from it.
     seat(&core, 0, Wait::ForNobody);
     assert!(!now.held.is_over());
+    core.actor.release_all();
+}
+
+/// No seat names it any more, so nobody who looks at the seats would find it.
+#[test]
+fn root_whoever_sat_there_in_others_hands_is_given_back_later() {
+    let (a, _) = cpus();
+    let (core, _dir) = core();
+    let before = Sleeper::new().mask();
+    let first = seated(&core, 0, a);
+    let held = core.seats[0].anyone().unwrap();
+    let second = Sleeper::new();
+    core.sense.put_live(0, second.key());
+    let hands = held.held.hands_on();
+    seat(&core, 0, Wait::ForNobody);
+    assert_eq!(first.mask(), CpuSet::only(a), "not yet");
+    assert_eq!(core.seats[0].anyone().unwrap().key, second.key());
+    drop(hands);
+    assert!(core.took_put_off());
+    control::catch_up(&core);
+    assert_eq!(first.mask(), before);
+    assert!(!core.seats[0].anyone().unwrap().held.is_over());
     core.actor.release_all();
 }

@@ -156,11 +156,30 @@ fn who_waits_for_most_of_his_time_is_not_kept_waiting_for_a_measurement() {
         assert_eq!(run(&mut task, window(150), 3), [SHORT, SHORT, then]);
     }
 
-    // A little below the limit it takes all 16.
-    let mut task = Decider::new(&settings, BOTH);
-    let levers = run(&mut task, window(110), 16);
-    assert_eq!(levers[..15], [Lever::Off; 15]);
-    assert_eq!(levers[15], SHORT);
+    // At the limit (1200 of 2400 us) it takes 3, and a little below it all 16.
+    for (queued_us, takes) in [(120, 3), (119, 16)] {
+        let mut task = Decider::new(&settings, BOTH);
+        let levers = run(&mut task, window(queued_us), takes);
+        assert_eq!(levers[takes - 2..], [Lever::Off, SHORT], "{queued_us} us");
+    }
+}
+
+/// All that is summed fades alike, or a task that has been watched for long before its
+/// lever would seem to wake more or less often than it does.
+#[test]
+fn what_fades_is_still_in_proportion() {
+    let mut tally = tally::Tally::default();
+    for _ in 0..100 {
+        tally.add_fading(&window(50), LATENCY, 4);
+        assert_eq!(tally.interval(), Some(Ns::from_us(500)));
+        assert_eq!(tally.share().get(), 294, "500 of 1700 us");
+    }
+    // What is old counts less: of 8 windows and halved four times it is 250 us, beside
+    // four new ones of 1200 us each or more.
+    for _ in 0..16 {
+        tally.add_fading(&window(0), LATENCY, 4);
+    }
+    assert!(tally.share().get() <= 52, "{}", tally.share());
 }
 
 /// A writer whose partner is a kernel thread queues less under a lever and waits longer

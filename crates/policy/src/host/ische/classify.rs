@@ -24,9 +24,9 @@ use super::Kind;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// I/O response events per second and vCPU that make it I/O-intensive. 100:
-    /// one per slice of 10 ms.
+    /// one per slice of 10 ms. At half of that it is still I/O-intensive, if it was
+    /// (hysteresis).
     pub events_per_s: u64,
-    /// At half of that it is still I/O-intensive, if it was (hysteresis).
     /// CPU demand per vCPU above which it is CPU-intensive whatever it does.
     pub cpu_max: Permille,
     /// Periods in a row that must say the same before the type changes. A change

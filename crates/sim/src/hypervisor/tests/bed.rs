@@ -105,15 +105,7 @@ pub(super) fn vm(vcpus: &[&[Task]]) -> Vm {
     }
 }
 
-pub(super) const FREE: Costs = Costs {
-    vcpu_switch: Ns::ZERO,
-    vcpu_wake: Ns::ZERO,
-    vcpu_cache: Ns::ZERO,
-    cache_after: Ns::from_ms(1),
-    vcpu_migration: Ns::ZERO,
-    ipi: Ns::ZERO,
-    resume: Ns::ZERO,
-};
+pub(super) const FREE: Costs = Costs::FREE;
 
 /// Group of readers.
 const READERS: u32 = 1;
@@ -301,13 +293,7 @@ impl Bed {
 fn simulate(bed: &Bed, policy: Box<dyn Hypervisor>, vms: &[Vm], length: Ns) -> Outcome {
     let (pcpus, smt, costs) = (bed.pcpus, bed.smt, bed.costs);
     let mut machine = Machine::new(pcpus, smt, costs, Smt::default());
-    let kernel = KernelSettings {
-        switch: Ns::ZERO,
-        interrupt: Ns::ZERO,
-        migration: Ns::ZERO,
-        balance_period: Ns::ZERO,
-        ..KernelSettings::default()
-    };
+    let kernel = KernelSettings::free();
     let mut guests = Vec::new();
     for (n, vm) in vms.iter().enumerate() {
         let pin = |n: usize| vm.pinned.then_some(CpuId(n as u32)).into_iter().collect();

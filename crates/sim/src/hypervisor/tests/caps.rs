@@ -57,11 +57,12 @@ fn a_cap_bounds_a_share() {
 }
 
 /// The cap is the VM's: two vCPUs on two idle pCPUs have half of it each, one of 150 % is
-/// not bound by a single pCPU.
+/// not bound by a single pCPU. A part too small to be shared is rounded up: none would be
+/// no cap at all.
 #[test]
 fn a_cap_is_the_vms() {
     let two: &[&[Task]] = &[&[Hog], &[Hog]];
-    for (cap, each) in [(200, 300), (1500, 2250)] {
+    for (cap, each) in [(200, 300), (1500, 2250), (1, 3)] {
         let outcome = with("credit1", 2, &[capped(two, cap)]);
         let vcpus = &outcome.sim.machine().vcpus;
         let ran: Vec<Ns> = vcpus.iter().map(|v| v.ran).collect();
