@@ -47,6 +47,7 @@ fn mix(policy: Box<dyn Hypervisor>, device: Box<dyn Device>) -> Sim {
                 submit: Ns::from_us(4),
                 process: Ns::from_us(10),
                 process_spread: 300,
+                further: None,
                 write: false,
                 phases: None,
             });

@@ -39,6 +39,7 @@ fn reader(vcpu: u32) -> NewTask {
         submit: Ns::from_us(50),
         process: Ns::from_us(50),
         process_spread: 0,
+        further: None,
         write: false,
         phases: None,
     });

@@ -45,6 +45,7 @@ fn reader(spread: u32) -> Reader {
         submit: Ns::ZERO,
         process: RUN,
         process_spread: spread,
+        further: None,
         write: false,
         phases: None,
     })

@@ -140,6 +140,7 @@ fn reader() -> Box<Reader> {
         submit: Ns::from_us(50),
         process: Ns::from_us(50),
         process_spread: 0,
+        further: None,
         write: false,
         phases: None,
     }))

@@ -49,6 +49,7 @@ fn reader(depth: u32, process: Ns) -> Box<Reader> {
         submit: Ns::from_us(4),
         process,
         process_spread: 300,
+        further: None,
         write: false,
         phases: None,
     }))

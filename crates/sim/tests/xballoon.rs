@@ -85,6 +85,7 @@ fn run(bed: Bed, policy: Box<dyn Hypervisor>) -> Did {
             submit: Ns::from_us(25),
             process: Ns::from_us(25),
             process_spread: 200,
+            further: None,
             write: false,
             phases: None,
         });

@@ -93,6 +93,7 @@ pub(super) struct Load {
     pub(super) block_bytes: Option<Spanned<i64>>,
     pub(super) submit: Option<Spanned<String>>,
     pub(super) process: Option<Spanned<String>>,
+    pub(super) further: Option<Spanned<String>>,
     pub(super) spread_permille: Option<Spanned<i64>>,
     pub(super) work: Option<Spanned<String>>,
     pub(super) spin: Option<Spanned<String>>,
@@ -177,7 +178,9 @@ pub(super) struct Sim {
     pub(super) completion_vcpu: Option<Spanned<i64>>,
     pub(super) submit: Option<Spanned<String>>,
     pub(super) process: Option<Spanned<String>>,
+    pub(super) further: Option<Spanned<String>>,
     pub(super) disk_latency: Option<Spanned<String>>,
+    pub(super) disk_begin: Option<Spanned<String>>,
     pub(super) policy: Option<Settings>,
 }
 
