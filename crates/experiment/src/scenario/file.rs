@@ -114,6 +114,7 @@ pub(super) struct Vm {
     pub(super) vcpus: Option<Spanned<i64>>,
     pub(super) weight: Option<Spanned<i64>>,
     pub(super) group: Option<Spanned<bool>>,
+    pub(super) cap: Option<Spanned<i64>>,
     pub(super) pins: Option<Spanned<Vec<Spanned<i64>>>>,
     pub(super) placement: Option<Spanned<String>>,
     pub(super) class: Option<Spanned<String>>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Prices of completions, a disk behind one thread.
+//! Caps of VMs, prices of completions, a disk behind one thread.
 
 use units::Ns;
 
@@ -8,6 +8,19 @@ use super::super::Program;
 use super::vms::GOOD;
 use super::vms::error_of;
 use super::vms::one;
+
+/// Per cent of one pCPU; without the key there is no limit, and results of before there was
+/// one say nothing of it.
+#[test]
+fn a_cap_is_read_and_its_absence_is_not_written() {
+    let text = GOOD.replace("vcpus = 3\n", "vcpus = 3\ncap = 150\n");
+    let caps: Vec<Option<u32>> = one(&text).unwrap().vms.iter().map(|vm| vm.cap).collect();
+    assert_eq!(caps, [None, Some(150), None]);
+    let json = serde_json::to_string(&one(GOOD).unwrap()).unwrap();
+    assert!(!json.contains("\"cap\""), "{json}");
+    let limits = GOOD.replace("vcpus = 3\n", "vcpus = 3\ncap = 300\n");
+    assert_eq!(one(&limits).unwrap().vms[1].cap, Some(300));
+}
 
 #[test]
 fn prices_of_further_completions_and_a_disk_behind_a_thread_are_read() {
