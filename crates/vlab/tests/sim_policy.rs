@@ -408,4 +408,14 @@ fn host_policies_of_real_hosts_are_simulated() {
     let points = Scenario::parse_points(&capped, "s.toml", &known().unwrap()).unwrap();
     let error = simulate(&points[0]).unwrap_err().to_string();
     assert!(error.contains("cap") && error.contains("vlab0"), "{error}");
+    // Half of a pCPU for a VM that has half of two, where the policy has caps.
+    let mut credit1 = points[0].clone();
+    credit1.arms.retain(|arm| arm.name == "credit1");
+    let work = |result: &RunResult| -> f64 {
+        let phase = result.phases.iter().find(|phase| phase.arm == "credit1");
+        phase.unwrap().compute_per_s.iter().sum()
+    };
+    let (capped, free) = (work(&simulate(&credit1).unwrap().0), work(&result));
+    println!("compute of the first VM under credit1: {free:.0}, capped: {capped:.0}");
+    assert!(capped < 0.7 * free);
 }

@@ -69,6 +69,52 @@ fn weights_pins_and_groups_divide_the_machine() {
     );
 }
 
+/// K1: half of a pCPU for a VM of two vCPUs that would take both, and no more though they
+/// are idle; beside another VM it leaves it the rest.
+#[test]
+fn a_capped_vm_has_its_cap_and_no_more() {
+    let tables = |cap: &str, other: &str| {
+        format!(
+            r#"
+            load = [{{ name = "sums", kind = "compute" }}]
+            vm = [
+                {{ name = "capped", vcpus = 2{cap} }},
+                {other}
+            ]
+            [sim]
+            host = "HOST"
+            "#
+        )
+    };
+    let head = HEAD.replace("sim = { platform = \"paper-kvm\" }\n", "");
+    let cpus = |host: &str, cap: &str, other: &str| {
+        let text = format!("{head}{}", tables(cap, other).replace("HOST", host));
+        let points = Scenario::parse_points(&text, "s.toml", &vlab::reproduce::known().unwrap());
+        let mut points = points.unwrap_or_else(|error| panic!("{error}"));
+        let result = vlab::sim::simulate(&points.remove(0)).map(|(result, _)| result)?;
+        let mut phases = result.phases.into_iter();
+        let phase = phases.find(|phase| phase.arm == "vanilla").unwrap();
+        anyhow::Ok(phase.work.iter().map(|vm| vm.cpus).collect::<Vec<f64>>())
+    };
+    let other = "{ name = \"other\", vcpus = 2 },";
+    for host in ["credit1", "ische"] {
+        let free = cpus(host, "", "").unwrap();
+        assert!(near(free[0], 2.0, 0.01), "{host}: {free:?}");
+        let alone = cpus(host, ", cap = 50", "").unwrap();
+        assert!(near(alone[0], 0.5, 0.04), "{host}: {alone:?}");
+        let beside = cpus(host, ", cap = 50", other).unwrap();
+        assert!(
+            beside[0] < 0.52 && near(beside[0] + beside[1], 2.0, 0.02),
+            "{host}: {beside:?}"
+        );
+    }
+    let error = cpus("credit2", ", cap = 50", "").unwrap_err().to_string();
+    assert!(
+        error.contains("VM capped: cap = 50") && error.contains("credit1, "),
+        "{error}"
+    );
+}
+
 #[test]
 fn an_arm_applies_where_it_is_asked_for_and_baselines_have_the_first_vm_alone() {
     let tables = r#"

@@ -93,6 +93,7 @@ pub(super) struct Load {
     pub(super) block_bytes: Option<Spanned<i64>>,
     pub(super) submit: Option<Spanned<String>>,
     pub(super) process: Option<Spanned<String>>,
+    pub(super) further: Option<Spanned<String>>,
     pub(super) spread_permille: Option<Spanned<i64>>,
     pub(super) work: Option<Spanned<String>>,
     pub(super) spin: Option<Spanned<String>>,
@@ -113,6 +114,7 @@ pub(super) struct Vm {
     pub(super) vcpus: Option<Spanned<i64>>,
     pub(super) weight: Option<Spanned<i64>>,
     pub(super) group: Option<Spanned<bool>>,
+    pub(super) cap: Option<Spanned<i64>>,
     pub(super) pins: Option<Spanned<Vec<Spanned<i64>>>>,
     pub(super) placement: Option<Spanned<String>>,
     pub(super) class: Option<Spanned<String>>,
@@ -177,7 +179,9 @@ pub(super) struct Sim {
     pub(super) completion_vcpu: Option<Spanned<i64>>,
     pub(super) submit: Option<Spanned<String>>,
     pub(super) process: Option<Spanned<String>>,
+    pub(super) further: Option<Spanned<String>>,
     pub(super) disk_latency: Option<Spanned<String>>,
+    pub(super) disk_begin: Option<Spanned<String>>,
     pub(super) policy: Option<Settings>,
 }
 

@@ -106,6 +106,10 @@ pub enum Program {
         submit: Option<Ns>,
         /// Median CPU time to work on a completion; `None`: the platform's.
         process: Option<Ns>,
+        /// CPU time of each further completion that one wake-up finds; `None`: the
+        /// platform's.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        further: Option<Ns>,
         /// Spread of `process`: sigma of its logarithm in thousandths; `None`: the
         /// platform's.
         spread_permille: Option<u32>,

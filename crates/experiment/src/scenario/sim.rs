@@ -31,8 +31,18 @@ pub struct SimSpec {
     pub submit: Option<Ns>,
     /// CPU time to take one completion, instead of the platform's.
     pub process: Option<Ns>,
+    /// CPU time of each further completion that one wake-up finds, with the request that
+    /// follows it, instead of the platform's: `submit` and `process` are paid once for each
+    /// wake-up. 0..=1 s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub further: Option<Ns>,
     /// Median device time of one disk request, instead of the platform's.
     pub disk_latency: Option<Ns>,
+    /// One thread of the host serves the disk: so long until it begins, then one request
+    /// after the other, each in `disk_latency`; the guest is told when none is left. `None`:
+    /// many at once, each told when it is done. 0..=1 s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk_begin: Option<Ns>,
 }
 
 impl Default for SimSpec {
@@ -47,7 +57,9 @@ impl Default for SimSpec {
             completion_vcpu: None,
             submit: None,
             process: None,
+            further: None,
             disk_latency: None,
+            disk_begin: None,
         }
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
 mod fuzz;
+mod limits;
 mod mutate;
 mod parameters;
 mod policy;

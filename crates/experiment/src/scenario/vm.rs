@@ -21,6 +21,10 @@ pub struct Vm {
     /// It is a control group, as libvirt makes one: all of it weighs as much as one vCPU
     /// alone.
     pub group: bool,
+    /// The most CPU time that all its vCPUs have together, in equal parts, even if pCPUs are
+    /// idle: per cent of one pCPU (Xen's `cap`, K1), 1..=100 for each vCPU; `None`: no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cap: Option<u32>,
     /// Where its vCPUs may run.
     pub pins: Pins,
     /// What policies are told of it; `None`: nothing.

@@ -78,6 +78,7 @@ fn reader(n: u32) -> Reader {
         submit: Ns::from_us(5),
         process: Ns::from_us(10),
         process_spread: 200,
+        further: None,
         write: false,
         phases: None,
     })

@@ -7,6 +7,7 @@
 mod delay;
 mod hdd;
 mod net;
+mod served;
 mod ssd;
 
 use std::fmt::Debug;
@@ -21,6 +22,8 @@ pub use hdd::Hdd;
 pub use hdd::HddSettings;
 pub use net::Net;
 pub use net::NetSettings;
+pub use served::Served;
+pub use served::ServedSettings;
 pub use ssd::Ssd;
 pub use ssd::SsdSettings;
 

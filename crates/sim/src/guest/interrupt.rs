@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What arrives at a vCPU from outside.
 
+use units::Ns;
 use units::VcpuId;
 
 use super::Awaits;
@@ -8,6 +9,7 @@ use super::Guest;
 use super::Irq;
 use super::TaskState;
 use super::World;
+use crate::ids::TaskId;
 
 impl Guest {
     /// An interrupt for a vCPU. Handled at once where the host runs it, else when
@@ -31,6 +33,15 @@ impl Guest {
         false
     }
 
+    /// What the kernel does for an interrupt, up to the wake-up that it makes.
+    fn cost_of(&self, irq: Irq) -> Ns {
+        let wakes = |task: TaskId| self.tasks[task.index()].state == TaskState::BlockedIo;
+        match (irq, self.kernel.batched) {
+            (Irq::Complete { task, .. }, Some(batched)) if !wakes(task) => batched,
+            _ => self.kernel.interrupt,
+        }
+    }
+
     /// Handles what is pending on a vCPU that runs.
     pub(crate) fn handle_pending(&mut self, cpu: usize, world: &mut World<'_>) {
         let now = world.agenda.now();
@@ -39,7 +50,7 @@ impl Guest {
             self.look_at_current(cpu);
         }
         while let Some(irq) = self.cpus[cpu].pending.pop_front() {
-            let cost = self.kernel.interrupt;
+            let cost = self.cost_of(irq);
             self.cpus[cpu].overhead += cost;
             match irq {
                 Irq::Complete { task, request } => {

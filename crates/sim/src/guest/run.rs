@@ -336,6 +336,7 @@ impl Guest {
             random: &mut t.random,
             done: &mut t.done,
             since: t.told,
+            ready: t.completed.len(),
         });
         match step {
             Step::Compute(work) => t.doing = Doing::Computing(work),

@@ -20,6 +20,9 @@ pub struct KernelSettings {
     pub switch: Ns,
     /// Handling an interrupt, up to the wake-up that it makes.
     pub interrupt: Ns,
+    /// Handling a completion whose task is awake: it is found with the one that woke it.
+    /// `None`: as any other interrupt.
+    pub batched: Option<Ns>,
     /// What a vCPU does first when it is back: interrupts and softirqs that have
     /// piled up.
     pub catch_up: Ns,
@@ -50,6 +53,7 @@ impl Default for KernelSettings {
             tick: Ns::from_ms(4),
             switch: Ns::from_us(2),
             interrupt: Ns::from_us(2),
+            batched: None,
             catch_up: Ns::ZERO,
             migration: Ns::from_us(20),
             migration_delay: Ns::ZERO,

@@ -122,6 +122,7 @@ mod tests {
                 random: &mut random,
                 done: &mut done,
                 since: Time::ZERO,
+                ready: 0,
             });
             steps.push((now, step));
             if let Step::Compute(length) | Step::Sleep(length) = step {

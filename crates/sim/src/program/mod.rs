@@ -103,6 +103,9 @@ pub struct Cx<'a> {
     /// When its earliest unfinished request was submitted, or its message sent:
     /// set before the step after an `Await` or `Receive`.
     pub since: Time,
+    /// Its requests that have completed and wait to be taken: so many [`Step::Await`]
+    /// return at once.
+    pub ready: usize,
 }
 
 impl Cx<'_> {

@@ -116,6 +116,7 @@ mod tests {
             submit: Ns::ZERO,
             process: Ns::ZERO,
             process_spread: 0,
+            further: None,
             write: false,
             phases: None,
         });
@@ -127,6 +128,7 @@ mod tests {
                 random: &mut random,
                 done: &mut done,
                 since: Time::ZERO,
+                ready: 0,
             })
         };
         assert!(matches!(next(1), Step::Submit(_)));

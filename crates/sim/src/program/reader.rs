@@ -40,6 +40,11 @@ pub struct ReaderSettings {
     pub process: Ns,
     /// Spread of `process`: sigma of its logarithm in thousandths.
     pub process_spread: u32,
+    /// CPU time of each completion after the first that it finds without waiting again,
+    /// its interrupt and the next submission included: it takes all of them before it
+    /// submits as many, and `process` and `submit` are paid once for each wait. `None`: every
+    /// completion costs them, and is followed by a submission.
+    pub further: Option<Ns>,
     /// It writes, or sends.
     pub write: bool,
     /// Bursts with pauses between them, if any.
@@ -54,6 +59,10 @@ pub struct Reader {
     in_flight: u32,
     position: u64,
     phase_began: Option<Time>,
+    /// It has taken a completion since it waited last.
+    has_taken: bool,
+    /// It has submitted a request since then.
+    has_submitted: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +87,40 @@ impl Reader {
             in_flight: 0,
             position: 0,
             phase_began: None,
+            has_taken: false,
+            has_submitted: false,
         }
+    }
+
+    /// CPU time of the next submission.
+    fn submission(&mut self) -> Ns {
+        let had = std::mem::replace(&mut self.has_submitted, true);
+        if had && self.settings.further.is_some() {
+            Ns::ZERO
+        } else {
+            self.settings.submit
+        }
+    }
+
+    /// CPU time of the completion that it has just taken.
+    fn processing(&mut self, cx: &mut Cx<'_>) -> Ns {
+        let had = std::mem::replace(&mut self.has_taken, true);
+        match self.settings.further {
+            Some(further) if had => further,
+            _ => cx
+                .random
+                .log_normal(self.settings.process, self.settings.process_spread),
+        }
+    }
+
+    /// Takes the next completion, or waits for one.
+    fn wait(&mut self, cx: &Cx<'_>) -> Step {
+        if cx.ready == 0 {
+            self.has_taken = false;
+            self.has_submitted = false;
+        }
+        self.state = State::Taken;
+        Step::Await
     }
 
     fn request(&mut self, cx: &mut Cx<'_>) -> Request {
@@ -111,22 +153,26 @@ impl Program for Reader {
         loop {
             match self.state {
                 State::Fill => {
+                    if self.settings.further.is_some() && cx.ready > 0 {
+                        // All of a batch are taken before any is submitted again.
+                        return self.wait(cx);
+                    }
                     if self.in_flight < self.settings.depth.max(1) {
                         if let Some(off) = self.pause(cx.now) {
                             if self.in_flight > 0 {
-                                self.state = State::Taken;
-                                return Step::Await;
+                                return self.wait(cx);
                             }
                             self.phase_began = None;
+                            self.has_submitted = false;
                             return Step::Sleep(off);
                         }
                         self.state = State::Submit;
-                        if self.settings.submit > Ns::ZERO {
-                            return Step::Compute(self.settings.submit);
+                        let submission = self.submission();
+                        if submission > Ns::ZERO {
+                            return Step::Compute(submission);
                         }
                     } else {
-                        self.state = State::Taken;
-                        return Step::Await;
+                        return self.wait(cx);
                     }
                 }
                 State::Submit => {
@@ -137,11 +183,9 @@ impl Program for Reader {
                 State::Taken => {
                     self.in_flight -= 1;
                     self.state = State::Count(cx.since);
-                    let process = cx
-                        .random
-                        .log_normal(self.settings.process, self.settings.process_spread);
-                    if process > Ns::ZERO {
-                        return Step::Compute(process);
+                    let processing = self.processing(cx);
+                    if processing > Ns::ZERO {
+                        return Step::Compute(processing);
                     }
                 }
                 State::Count(since) => {

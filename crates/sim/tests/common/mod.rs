@@ -100,6 +100,7 @@ pub(crate) const READS: ReaderSettings = ReaderSettings {
     submit: Ns::from_us(4),
     process: Ns::from_us(10),
     process_spread: 300,
+    further: None,
     write: false,
     phases: None,
 };

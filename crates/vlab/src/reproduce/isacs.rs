@@ -95,6 +95,7 @@ fn stream(p: &Parameters, device: u32, depth: u32, cpu: Ns) -> anyhow::Result<Wo
         submit: cpu,
         process: p.us("xen.process_us")?,
         process_spread: p.count("guest.process_spread_permille")?,
+        further: None,
         write: true,
         phases: None,
     }))

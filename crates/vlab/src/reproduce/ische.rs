@@ -67,6 +67,7 @@ fn io(p: &Parameters, load: Load) -> anyhow::Result<Work> {
         submit: p.us(cpu)?,
         process: p.us(after)?,
         process_spread: p.count("guest.process_spread_permille")?,
+        further: None,
         write: load != Load::Read,
         phases: None,
     }))

@@ -56,6 +56,7 @@ fn answers(p: &Parameters, vcpu: u32, device: u32, work: Ns) -> anyhow::Result<T
         submit,
         process: work - submit,
         process_spread: (p.get("smt.run_spread")? * 1000.0) as u32,
+        further: None,
         write: false,
         phases: None,
     });

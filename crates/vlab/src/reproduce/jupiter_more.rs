@@ -116,6 +116,7 @@ pub(super) fn client(
         submit: Ns::from_us(50),
         process: Ns::from_us(450),
         process_spread: p.count("guest.process_spread_permille")?,
+        further: None,
         write: false,
         phases: turning.map(|_| sim::program::Phases {
             on: period,

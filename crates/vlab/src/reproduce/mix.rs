@@ -158,6 +158,8 @@ pub(super) struct Vm {
     pub(super) weight: u32,
     /// Of its control group, if it is one.
     pub(super) shares: Option<u32>,
+    /// In thousandths of a pCPU, for all its vCPUs; 0: no limit.
+    pub(super) cap_permille: u32,
     pub(super) pins: Pins,
     pub(super) io: bool,
     pub(super) kernel: KernelSettings,
@@ -174,6 +176,7 @@ impl Vm {
             vcpus,
             weight: NORMAL_WEIGHT,
             shares: None,
+            cap_permille: 0,
             pins: Pins::Anywhere,
             io: tasks.iter().any(io),
             kernel: KernelSettings::scaled(vcpus),

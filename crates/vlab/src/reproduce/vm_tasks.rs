@@ -56,6 +56,7 @@ impl Maker<'_> {
             submit,
             process,
             process_spread: self.platform.process_spread,
+            further: spec.further.or(self.platform.further),
             write: false,
             phases: None,
         };
@@ -167,6 +168,7 @@ impl Maker<'_> {
             burst,
             submit,
             process,
+            further,
             spread_permille,
             arrivals,
             ..
@@ -181,6 +183,7 @@ impl Maker<'_> {
             sequential: *sequential,
             submit: submit.unwrap_or(usual.submit),
             process: process.unwrap_or(usual.process),
+            further: further.or(usual.further),
             process_spread: spread_permille.unwrap_or(usual.process_spread),
             write: *write,
             phases: burst.map(|burst| Phases {

@@ -54,6 +54,7 @@ fn sequential(p: &Parameters, n: u64) -> anyhow::Result<Work> {
         submit: p.us("guest.submit_us")?,
         process: p.us("guest.submit_us")?,
         process_spread: p.count("guest.process_spread_permille")?,
+        further: None,
         write: false,
         phases: None,
     }))
@@ -211,6 +212,7 @@ fn client(p: &Parameters, n: u64) -> anyhow::Result<Work> {
         submit,
         process: latency / p.whole("client.waits")? - submit,
         process_spread: p.count("guest.process_spread_permille")?,
+        further: None,
         write: false,
         phases: None,
     }))

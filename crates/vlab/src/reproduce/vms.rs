@@ -17,6 +17,7 @@ use sim::device::Path;
 use sim::device::SsdSettings;
 use sim::engine::Sim;
 use sim::guest::MigraterSettings;
+use sim::hypervisor::NAMES;
 use sim::hypervisor::Sharing;
 use sim::machine::NORMAL_WEIGHT;
 use units::Ns;
@@ -34,7 +35,9 @@ use super::mix::assemble;
 use super::parameters::Parameters;
 use super::platforms;
 use super::vm_tasks::Maker;
+use crate::run::Unusable;
 use crate::sim::host::Chosen;
+use crate::sim::host::heeds_caps;
 use crate::sim::platform::Platform;
 
 /// A unit of compute tasks.
@@ -259,6 +262,7 @@ fn vm(request: &Request<'_>, table: &VmOf, n: usize, devices: &[&str]) -> anyhow
     }
     let mut vm = Vm::new(table.vcpus, tasks);
     vm.weight = table.weight;
+    vm.cap_permille = cap(request, table)?;
     vm.pins = match &table.pins {
         PinsOf::Anywhere => Pins::Anywhere,
         PinsOf::OneToOne => Pins::OneToOne,
@@ -271,6 +275,28 @@ fn vm(request: &Request<'_>, table: &VmOf, n: usize, devices: &[&str]) -> anyhow
         apply(&mut vm, &request.arm);
     }
     Ok(if table.group { vm.grouped() } else { vm })
+}
+
+/// The cap of a VM, which its host's policy has to heed.
+fn cap(request: &Request<'_>, table: &VmOf) -> anyhow::Result<u32> {
+    let Some(cap) = table.cap else {
+        return Ok(0);
+    };
+    if !heeds_caps(&request.host.name) {
+        let heed: Vec<&str> = NAMES
+            .iter()
+            .copied()
+            .filter(|name| heeds_caps(name))
+            .collect();
+        return Err(Unusable(format!(
+            "VM {}: cap = {cap}, and host policy \"{}\" is simulated without caps; leave it out or use one of {}",
+            table.name,
+            request.host.name,
+            heed.join(", ")
+        ))
+        .into());
+    }
+    Ok(cap * 10)
 }
 
 fn spec_platform(scenario: &Scenario) -> String {

@@ -145,6 +145,7 @@ fn reading_vm(p: &Parameters, vcpus: u32, run_time: Ns, device: DeviceId) -> any
             submit,
             process: run_time - submit,
             process_spread: spread,
+            further: None,
             write: false,
             phases: None,
         };

@@ -14,6 +14,8 @@ use policy::guest::xballoon;
 use sim::device::Delay;
 use sim::device::Device;
 use sim::device::Path;
+use sim::device::Served;
+use sim::device::ServedSettings;
 use sim::device::Ssd;
 use sim::device::SsdSettings;
 use sim::engine::Sim;
@@ -255,6 +257,7 @@ fn add_load(
         submit: spec.submit.unwrap_or(platform.submit),
         process: spec.process.unwrap_or(platform.process),
         process_spread: platform.process_spread,
+        further: spec.further.or(platform.further),
         write: false,
         phases: None,
     };
@@ -276,6 +279,7 @@ fn add_load(
             }
             reader.depth = *queue_depth;
             reader.process += *cpu;
+            reader.further = reader.further.map(|further| further + *cpu);
             *threads
         }
         LoadKind::Disk {
@@ -326,9 +330,22 @@ fn device(load: Option<&Load>, spec: &SimSpec, platform: &Platform) -> Box<dyn D
         Some(LoadKind::Pulse { device, .. }) => {
             Box::new(Delay::new(*device + platform.timer_late, 0))
         }
-        _ => Box::new(Ssd::new(SsdSettings {
-            latency: spec.disk_latency.unwrap_or(platform.disk_latency),
-            spread_permille: platform.disk_spread,
+        _ => disk(spec, platform),
+    }
+}
+
+fn disk(spec: &SimSpec, platform: &Platform) -> Box<dyn Device> {
+    let latency = spec.disk_latency.unwrap_or(platform.disk_latency);
+    let spread_permille = platform.disk_spread;
+    match spec.disk_begin {
+        Some(begin) => Box::new(Served::new(ServedSettings {
+            begin,
+            latency,
+            spread_permille,
+        })),
+        None => Box::new(Ssd::new(SsdSettings {
+            latency,
+            spread_permille,
             channels: platform.disk_channels,
             rate: platform.disk_rate,
             turn: Ns::ZERO,

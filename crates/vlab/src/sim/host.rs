@@ -83,6 +83,8 @@ impl Chosen {
         for (n, vm) in vms.iter_mut().enumerate() {
             let class = self.real.as_ref().map(|config| worth(config, n).class);
             vm.io_intensive |= class == Some(Class::Io);
+            let cap = self.real.as_ref().and_then(|config| worth(config, n).cap);
+            vm.cap_permille = cap.map_or(0, |cap| cap * 10);
         }
     }
 
@@ -146,7 +148,7 @@ pub(crate) fn chosen(scenario: &Scenario, step: &Step<'_>) -> anyhow::Result<Cho
         (_, Some(policy)) => Chosen {
             name: policy.name().to_owned(),
             values: Values::new(),
-            real: Some(config(scenario)?),
+            real: Some(config(scenario, policy.name())?),
         },
         _ => Chosen {
             values: values(&spec.policy),
@@ -156,21 +158,21 @@ pub(crate) fn chosen(scenario: &Scenario, step: &Step<'_>) -> anyhow::Result<Cho
     })
 }
 
-/// The policy file of a scenario, or an empty one.
-fn config(scenario: &Scenario) -> anyhow::Result<Config> {
+/// The policy file of a scenario, or an empty one, for the policy of this name.
+fn config(scenario: &Scenario, policy: &str) -> anyhow::Result<Config> {
     let text = scenario.host_config.as_deref().unwrap_or_default();
     let config = Config::parse(text, &format!("host_config of scenario {}", scenario.name))
         .map_err(|error| Unusable(error.to_string()))?;
     for vm in &config.vm {
         for (key, set) in [
-            ("cap", vm.cap.is_some()),
+            ("cap", vm.cap.is_some() && !heeds_caps(policy)),
             ("slice", vm.slice.is_some()),
             ("latency", vm.latency.is_some()),
             ("cpus", vm.cpus.is_some()),
         ] {
             if set {
                 return Err(Unusable(format!(
-                    "host policy: host_config sets {key} of the VM \"{}\"; the simulator reads class and weight of VMs there",
+                    "host policy: host_config sets {key} of the VM \"{}\"; the simulator reads class and weight of VMs there, and cap under credit1 and ische",
                     vm.pattern
                 ))
                 .into());
@@ -180,14 +182,22 @@ fn config(scenario: &Scenario) -> anyhow::Result<Config> {
     Ok(config)
 }
 
+/// Do VMs have no more than their caps under the policy of this name?
+pub(crate) fn heeds_caps(name: &str) -> bool {
+    let policy = named(name, &ANY);
+    policy.is_some_and(|policy| policy.settings.heeds_caps())
+}
+
+/// For questions whose answer sharing does not change.
+const ANY: Sharing = Sharing {
+    vms_per_pcpu: 1,
+    slice: Ns::from_ms(10),
+    sweep_permille: 0,
+};
+
 /// Every host policy with what can be set of it, for scenarios to be checked against.
 pub(crate) fn known() -> Vec<KnownPolicy> {
-    let sharing = Sharing {
-        vms_per_pcpu: 1,
-        slice: Ns::from_ms(10),
-        sweep_permille: 0,
-    };
-    let keys = |name: &str| named(name, &sharing).map_or(Vec::new(), |policy| policy.keys());
+    let keys = |name: &str| named(name, &ANY).map_or(Vec::new(), |policy| policy.keys());
     let all = NAMES.iter().map(|name| KnownPolicy {
         name: (*name).to_owned(),
         keys: keys(name).iter().map(|own| key(own, &keys(name))).collect(),

@@ -27,6 +27,9 @@ pub(crate) struct Platform {
     pub(crate) process: Ns,
     /// Its spread: sigma of the logarithm, in thousandths.
     pub(crate) process_spread: u32,
+    /// CPU time of each further completion that one wake-up finds; none: every completion
+    /// costs `submit` and `process`.
+    pub(crate) further: Option<Ns>,
     /// How late the timer of a request without a device is, up to the wake-up.
     pub(crate) timer_late: Ns,
     /// Median device time of a disk request of one block.
@@ -38,6 +41,10 @@ pub(crate) struct Platform {
     /// Bytes per second of the disk.
     pub(crate) disk_rate: u64,
 }
+
+/// Without sharing the pulse load does 65 979 requests/s at depth 8 and 8452 at depth 1 on
+/// the same day, 7.81 times as many (docs/results/throughput-2026-11-24.json).
+const FURTHER: Ns = Ns(470);
 
 /// The names that [`by_name`] knows.
 pub(crate) const NAMES: &[&str] = &[
@@ -79,6 +86,8 @@ pub(crate) fn by_name(name: &str, cpus: u32) -> anyhow::Result<Platform> {
                 // From wake-up to switch 11 to 14 us (docs/performance.md, "Where
                 // the time goes"), of which `switch` is the last part.
                 interrupt: Ns::from_us(12),
+                // In `further`.
+                batched: Some(Ns::ZERO),
                 // 138 us until a monitor runs after a gap (the same, "After a
                 // gap"), less the switch to it.
                 catch_up: Ns::from_us(125),
@@ -88,6 +97,7 @@ pub(crate) fn by_name(name: &str, cpus: u32) -> anyhow::Result<Platform> {
             submit: Ns::from_us(6),
             process: Ns::from_us(6),
             process_spread: 800,
+            further: Some(FURTHER),
             // Without sharing a thread waits 102.5, 104.0 and 106.9 us for a timer of
             // 100 us (docs/results/demo.json).
             timer_late: Ns::from_us(4),
@@ -109,6 +119,7 @@ pub(crate) fn by_name(name: &str, cpus: u32) -> anyhow::Result<Platform> {
                 submit: paper.submit,
                 process: paper.submit,
                 process_spread: paper.process_spread,
+                further: None,
                 timer_late: Ns::ZERO,
                 disk_latency: paper.disk_latency,
                 disk_spread: paper.disk_spread,

@@ -140,6 +140,7 @@ impl Profile {
             submit,
             process: length(&self.process)?,
             process_spread,
+            further: None,
             write: false,
             phases,
         })

@@ -286,6 +286,22 @@ fn every_error_names_line_field_value_and_what_is_right() {
             &["s.toml:57:", "`vm[2].weight` is 1", "2 to 262144"],
         ),
         (
+            "vcpus = 3",
+            "vcpus = 3\ncap = 0",
+            &["s.toml:52:", "`vm[1].cap` is 0", "1 to 300"],
+        ),
+        (
+            "vcpus = 3",
+            "vcpus = 3\ncap = 301",
+            &["`vm[1].cap` is 301", "all 3 vCPUs together"],
+        ),
+        (
+            "weight = 512",
+            "cap = -1",
+            &["s.toml:57:", "`vm[2].cap` is -1", "1 to 400"],
+        ),
+        ("weight = 512", "cap = \"50\"", &["s.toml:57:"]),
+        (
             "weight = 512",
             "weight = 8\ngroup = true",
             &["`vm[2].weight` is 8", "group"],

@@ -71,7 +71,7 @@ fn allowed(kind: &str) -> Option<&'static [&'static str]> {
 }
 
 /// Where each optional key is, if it was given.
-fn given(raw: &file::Load) -> [(&'static str, Option<std::ops::Range<usize>>); 25] {
+fn given(raw: &file::Load) -> [(&'static str, Option<std::ops::Range<usize>>); 26] {
     let text = |value: &Option<Spanned<String>>| value.as_ref().map(Spanned::span);
     let whole = |value: &Option<Spanned<i64>>| value.as_ref().map(Spanned::span);
     [
@@ -90,6 +90,7 @@ fn given(raw: &file::Load) -> [(&'static str, Option<std::ops::Range<usize>>); 2
         ("block_bytes", whole(&raw.block_bytes)),
         ("submit", text(&raw.submit)),
         ("process", text(&raw.process)),
+        ("further", text(&raw.further)),
         ("spread_permille", whole(&raw.spread_permille)),
         ("work", text(&raw.work)),
         ("spin", text(&raw.spin)),

@@ -52,6 +52,7 @@ pub(super) fn allowed(kind: &str) -> Option<&'static [&'static str]> {
             "pause",
             "submit",
             "process",
+            "further",
             "spread_permille",
             "threads",
             "vcpu",
@@ -204,6 +205,7 @@ fn reader(
         burst,
         submit: length("submit", &raw.submit)?,
         process: length("process", &raw.process)?,
+        further: length("further", &raw.further)?,
         spread_permille: raw
             .spread_permille
             .as_ref()

@@ -51,6 +51,7 @@ pub(super) fn sim(
             raw.completion_vcpu.as_ref().map(Spanned::span),
         ),
         ("disk_latency", raw.disk_latency.as_ref().map(Spanned::span)),
+        ("disk_begin", raw.disk_begin.as_ref().map(Spanned::span)),
     ] {
         if let Some(span) = span.filter(|_| own_vms) {
             let expected = "[[vm]] and [[device]] say this; leave it out";
@@ -110,7 +111,9 @@ pub(super) fn sim(
         completion_vcpu: number(raw.completion_vcpu, "sim.completion_vcpu", 0..=cpus - 1)?,
         submit: length(raw.submit, "sim.submit")?,
         process: length(raw.process, "sim.process")?,
+        further: length(raw.further, "sim.further")?,
         disk_latency: length(raw.disk_latency, "sim.disk_latency")?,
+        disk_begin: length(raw.disk_begin, "sim.disk_begin")?,
     })
 }
 

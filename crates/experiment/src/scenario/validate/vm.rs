@@ -151,6 +151,7 @@ fn vm(
         vcpus,
         weight: whole(&raw.weight, "weight", 2..=262_144, NORMAL_WEIGHT)?,
         group,
+        cap: cap(raw.cap.as_ref(), vcpus, &field("cap"), at)?,
         pins: pins(&raw, vcpus, context.pcpus, &field, at)?,
         class,
         arm: raw.arm.as_ref().map_or(index == 0, |arm| *arm.as_ref()),
@@ -164,6 +165,28 @@ fn vm(
         backend: is_driver.then(|| backend.unwrap_or(Ns::from_us(20))),
         name: identifier(raw.name, &field("name"), at)?,
     })
+}
+
+/// Per cent of one pCPU for all vCPUs together: more than all of one for each is no limit.
+fn cap(
+    raw: Option<&Spanned<i64>>,
+    vcpus: u32,
+    field: &str,
+    at: &Locator<'_>,
+) -> Result<Option<u32>, ScenarioError> {
+    let Some(value) = raw else {
+        return Ok(None);
+    };
+    let most = vcpus * 100;
+    match u32::try_from(*value.as_ref()) {
+        Ok(cap) if (1..=most).contains(&cap) => Ok(Some(cap)),
+        _ => {
+            let expected = format!(
+                "per cent of one pCPU for all {vcpus} vCPUs together: write a number from 1 to {most}, or leave it out for no cap"
+            );
+            Err(at.value(value.span(), field, value.as_ref(), expected))
+        }
+    }
 }
 
 fn pins(

@@ -272,6 +272,7 @@ mod tests {
         submit: Ns::from_us(5),
         process: Ns::from_us(10),
         process_spread: 0,
+        further: None,
         write: false,
         phases: None,
     };

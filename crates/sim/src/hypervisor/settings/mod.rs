@@ -110,6 +110,14 @@ pub struct Policy {
     pub settings: Settings,
 }
 
+impl Settings {
+    /// Do VMs have no more than their caps under it (K1)?
+    #[must_use]
+    pub const fn heeds_caps(&self) -> bool {
+        matches!(self, Self::Credit1(_) | Self::Ische { .. })
+    }
+}
+
 impl Policy {
     /// What can be set of it, with what it is now; in a fixed order.
     #[must_use]

@@ -74,6 +74,7 @@ fn reader(work: Ns) -> Box<dyn Program> {
         submit: work / 2,
         process: work / 2,
         process_spread: 0,
+        further: None,
         write: false,
         phases: None,
     }))

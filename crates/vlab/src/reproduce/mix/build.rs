@@ -72,6 +72,7 @@ pub(in crate::reproduce) fn assemble(
         let id = machine.add_vm(&format!("vm{n}"), vm.weight, &pins);
         machine.vms[n].io_intensive = vm.io;
         machine.vms[n].shares = vm.shares;
+        machine.vms[n].cap_permille = vm.cap_permille;
         let first = Vcpu(machine.vms[n].vcpus.start);
         guests.push(guest(vm, id, first, seed));
     }
