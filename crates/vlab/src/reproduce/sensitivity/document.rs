@@ -25,9 +25,9 @@ const NAMED: usize = 2;
 /// How much each open parameter matters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sensitivity {
-    /// [`KIND`].
+    /// `sensitivity`.
     pub kind: String,
-    /// [`FORMAT`] of the program that wrote it.
+    /// The version of the document that the program writes.
     pub format: u32,
     /// Which program that was.
     pub vlab: String,
