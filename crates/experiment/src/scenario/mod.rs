@@ -45,6 +45,7 @@ pub use load::Program;
 pub use load::Threads;
 pub use load::Trick;
 pub use parameters::Parameters;
+pub use parameters::amount;
 pub use part::Part;
 pub use policy::KnownPolicy;
 pub use policy::PolicyKey;

@@ -29,6 +29,7 @@ const TABLES: [&str; 9] = [
 ];
 const MARK: char = '$';
 const EXAMPLE: &str = "write names with $, numbers and, between blanks, + - * /: for instance \"$ssd.latency_us / 4\"";
+const NO_VALUE: &str = "no value comes out of it: it divides by 0 or is too large";
 /// A year, far above any duration's range.
 const MAX_NS: f64 = 3.2e16;
 
@@ -56,6 +57,22 @@ pub(super) fn computed(
         Ok(())
     })?;
     Ok(computed)
+}
+
+/// What such a text gives: nanoseconds if it is a duration, otherwise the number.
+///
+/// # Errors
+/// It cannot be computed; what should stand there instead.
+pub fn amount(text: &str, parameters: &Parameters) -> Result<f64, String> {
+    let mut reader = Reader {
+        words: text.split_whitespace().peekable(),
+        parameters,
+    };
+    let Amount { value, .. } = reader.sum()?;
+    if value.is_finite() {
+        return Ok(value);
+    }
+    Err(NO_VALUE.to_owned())
 }
 
 /// Refuses texts that would have to be computed.
@@ -145,7 +162,7 @@ impl Amount {
     fn toml(self) -> Result<String, String> {
         let Self { value, is_duration } = self;
         if !value.is_finite() {
-            return Err("no value comes out of it: it divides by 0 or is too large".to_owned());
+            return Err(NO_VALUE.to_owned());
         }
         if !is_duration {
             let whole = value.fract() == 0.0 && value.abs() < 1e15;

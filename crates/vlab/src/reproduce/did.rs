@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a run did: figures per VM and of the machine.
 
+use serde::Deserialize;
+use serde::Serialize;
 use sim::engine::Sim;
 use sim::guest::Task;
 use sim::ids::VmId;
@@ -19,7 +21,7 @@ use super::mix::UNIT;
 const DENSE: Ns = Ns::from_ms(6);
 
 /// What one VM did, per second of the window where nothing else is said.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Did {
     pub(super) bytes: f64,
     pub(super) requests: f64,
@@ -54,7 +56,7 @@ pub(super) struct Did {
 }
 
 /// What all did.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Run {
     pub(super) vms: Vec<Did>,
     /// Context switches on all pCPUs per second, to and from idle included.

@@ -15,7 +15,7 @@ use super::vsmtio;
 use super::vsmtio_more;
 
 /// How an experiment is simulated.
-type Simulate = fn(&Parameters, Effort) -> anyhow::Result<Outcome>;
+type Simulate = fn(&Parameters, Effort<'_>) -> anyhow::Result<Outcome>;
 
 /// One experiment.
 #[derive(Debug)]

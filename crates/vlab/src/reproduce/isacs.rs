@@ -5,9 +5,6 @@
 
 use sim::device::NetSettings;
 use sim::device::SsdSettings;
-use sim::ids::DeviceId;
-use sim::program::ReaderSettings;
-use units::Ns;
 
 use super::WHOLE;
 use super::did::Did;
@@ -18,12 +15,12 @@ use super::mix::Mix;
 use super::mix::Pins;
 use super::mix::Task;
 use super::mix::Vm;
-use super::mix::Work;
 use super::mix::run;
 use super::mix::session;
 use super::outcome::Outcome;
 use super::parameters::Parameters;
 use super::platforms;
+use super::workloads::work;
 
 const POLICIES: [&str; 2] = ["credit2", "isacs"];
 const PLATFORM: &str = "paper-xen";
@@ -32,7 +29,7 @@ const NET: u32 = 0;
 const DISK: u32 = 1;
 
 fn dom0(p: &Parameters) -> anyhow::Result<Vm> {
-    let work = Work::Backend(p.us("xen.dom0_us")?);
+    let work = work(p, "back-end", 0)?;
     let vcpus = p.count("xen.dom0_vcpus")?;
     let tasks = (0..vcpus).map(|v| Task::on(v, work)).collect();
     let mut vm = Vm::new(vcpus, tasks);
@@ -76,29 +73,12 @@ fn machine(p: &Parameters, pcpus: u32, guests: Vec<Vm>) -> anyhow::Result<Mix> {
 /// Stress: a thread for each vCPU.
 fn stress(p: &Parameters) -> anyhow::Result<Vec<Task>> {
     let vcpus = p.count("xen.vcpus")?;
-    Ok((0..vcpus).map(|v| Task::on(v, Work::Compute)).collect())
+    let loops = work(p, "compute", 0)?;
+    Ok((0..vcpus).map(|v| Task::on(v, loops)).collect())
 }
 
 fn guest(p: &Parameters, tasks: Vec<Task>) -> anyhow::Result<Vm> {
     Ok(Vm::new(p.count("xen.vcpus")?, tasks))
-}
-
-/// A task that hands over one block after the other, each after so much CPU time.
-fn stream(p: &Parameters, device: u32, depth: u32, cpu: Ns) -> anyhow::Result<Work> {
-    Ok(Work::Io(ReaderSettings {
-        device: DeviceId(device),
-        depth,
-        bytes: p.count("xen.block_bytes")?,
-        start: 0,
-        span: p.whole("load.file_mib")? << 20,
-        sequential: true,
-        submit: cpu,
-        process: p.us("xen.process_us")?,
-        process_spread: p.count("guest.process_spread_permille")?,
-        further: None,
-        write: true,
-        phases: None,
-    }))
 }
 
 #[derive(Clone, Copy)]
@@ -106,26 +86,16 @@ enum Load {
     Iperf,
     /// Ping beside Iperf.
     Ping,
-    /// dd: CPU time of a block is that parameter.
+    /// dd, of that name.
     Dd(&'static str),
 }
 
 fn io_tasks(p: &Parameters, load: Load) -> anyhow::Result<Vec<Task>> {
-    let iperf = || -> anyhow::Result<Task> {
-        let depth = p.count("xen.iperf_depth")?;
-        let work = stream(p, NET, depth, p.us("xen.segment_us")?)?;
-        Ok(Task::on(0, work))
-    };
+    let iperf = || -> anyhow::Result<Task> { Ok(Task::on(0, work(p, "iperf", NET)?)) };
     Ok(match load {
         Load::Iperf => vec![iperf()?],
-        Load::Ping => vec![
-            iperf()?,
-            Task::on(1, Work::Echo(NET, p.us("ping.work_us")?)),
-        ],
-        Load::Dd(cpu) => {
-            let depth = p.count("xen.disk_depth")?;
-            vec![Task::on(0, stream(p, DISK, depth, p.us(cpu)?)?)]
-        }
+        Load::Ping => vec![iperf()?, Task::on(1, work(p, "ping", NET)?)],
+        Load::Dd(name) => vec![Task::on(0, work(p, name, DISK)?)],
     })
 }
 
@@ -154,7 +124,7 @@ fn rows(
     outcome: &mut Outcome,
     name: &str,
     mix: &Mix,
-    effort: Effort,
+    effort: Effort<'_>,
     of: impl Fn(&Run) -> f64,
 ) -> anyhow::Result<[f64; 2]> {
     let mut values = [0.0; 2];
@@ -169,7 +139,7 @@ const HYBRID: [(usize, usize); 6] = [(1, 11), (3, 9), (5, 7), (7, 5), (9, 3), (1
 const MIXED: [usize; 7] = [1, 2, 4, 6, 8, 10, 12];
 
 /// Tables 5 and 6.
-pub(super) fn network(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
+pub(super) fn network(p: &Parameters, effort: Effort<'_>) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::default();
     let gb = |run: &Run| run.sum(|d| d.bytes) * 60.0 / 1e9;
     let mut gains = Vec::new();
@@ -197,7 +167,7 @@ pub(super) fn network(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome>
 }
 
 /// The middle half of so many pings; of a shorter round a part of them.
-fn middle(p: &Parameters, pings: &str, effort: Effort) -> anyhow::Result<Effort> {
+fn middle<'a>(p: &Parameters, pings: &str, effort: Effort<'a>) -> anyhow::Result<Effort<'a>> {
     let all = p.us("xen.ping_interval_us")? * p.whole(pings)?;
     let all = all.scaled(effort.window.as_ns(), WHOLE.as_ns());
     Ok(Effort {
@@ -213,7 +183,7 @@ fn pings(
     outcome: &mut Outcome,
     (name, vms): (&str, usize),
     mix: &Mix,
-    effort: Effort,
+    effort: Effort<'_>,
 ) -> anyhow::Result<[[f64; 3]; 2]> {
     let mut found = [[0.0; 3]; 2];
     for (found, policy) in found.iter_mut().zip(POLICIES) {
@@ -246,7 +216,7 @@ fn pings(
 }
 
 /// Tables 3 and 4, Fig 7 and 8.
-pub(super) fn latency(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
+pub(super) fn latency(p: &Parameters, effort: Effort<'_>) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::default();
     let (mut shorter, mut denser) = (true, true);
     let part = middle(p, "xen.pings", effort)?;
@@ -268,17 +238,17 @@ pub(super) fn latency(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome>
 }
 
 /// Tables 7 and 8.
-pub(super) fn disk(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
+pub(super) fn disk(p: &Parameters, effort: Effort<'_>) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::default();
     let mb = |run: &Run| run.sum(|d| d.bytes) / 1e6;
     let mut gains = [0.0; 2];
-    for (n, (source, cpu)) in [("zero", "xen.dd_zero_us"), ("urandom", "xen.dd_urandom_us")]
+    for (n, (source, dd)) in [("zero", "dd-zero"), ("urandom", "dd-urandom")]
         .into_iter()
         .enumerate()
     {
         let mut count = 0.0;
         for (io, c) in HYBRID {
-            let mix = hybrid(p, io, c, Load::Dd(cpu), 8)?;
+            let mix = hybrid(p, io, c, Load::Dd(dd), 8)?;
             let got = rows(
                 &mut outcome,
                 &format!("{source}/i{io}c{c}"),
@@ -290,7 +260,7 @@ pub(super) fn disk(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
             count += 1.0;
         }
         for vms in MIXED {
-            let mix = mixed(p, vms, Load::Dd(cpu), 8)?;
+            let mix = mixed(p, vms, Load::Dd(dd), 8)?;
             let got = rows(&mut outcome, &format!("{source}/m{vms}"), &mix, effort, mb)?;
             gains[n] += got[1] / got[0].max(1e-9);
             count += 1.0;
@@ -305,7 +275,7 @@ pub(super) fn disk(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
 }
 
 /// Fig 13 to 15: speed under ISACS over speed under Credit2.
-pub(super) fn cpu(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
+pub(super) fn cpu(p: &Parameters, effort: Effort<'_>) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::default();
     let speed = |mix: &Mix, vms: std::ops::Range<usize>| -> anyhow::Result<f64> {
         let of = |policy| -> anyhow::Result<f64> {

@@ -7,8 +7,6 @@
 use sim::device::Elevator;
 use sim::device::HddSettings;
 use sim::device::NetSettings;
-use sim::ids::DeviceId;
-use sim::program::ReaderSettings;
 
 use super::mix::Dev;
 use super::mix::Effort;
@@ -22,6 +20,7 @@ use super::outcome::Outcome;
 use super::parameters::Parameters;
 use super::platforms;
 use super::tuning::Tuning;
+use super::workloads::work;
 
 const DISK: u32 = 0;
 const NET: u32 = 1;
@@ -38,57 +37,25 @@ enum Load {
 }
 
 fn io(p: &Parameters, load: Load) -> anyhow::Result<Work> {
-    let (device, depth, bytes, cpu) = match load {
-        Load::Read => (
-            DISK,
-            "ische.read_ahead",
-            "ische.block_bytes",
-            "ische.block_cpu_us",
-        ),
-        Load::Write => (
-            DISK,
-            "xen.disk_depth",
-            "ische.block_bytes",
-            "ische.block_cpu_us",
-        ),
-        Load::Stream => (NET, "xen.iperf_depth", "xen.block_bytes", "xen.segment_us"),
-    };
-    let after = match load {
-        Load::Read | Load::Write => cpu,
-        Load::Stream => "xen.process_us",
-    };
-    Ok(Work::Io(ReaderSettings {
-        device: DeviceId(device),
-        depth: p.count(depth)?,
-        bytes: p.count(bytes)?,
-        start: 0,
-        span: p.whole("ische.file_mib")? << 20,
-        sequential: true,
-        submit: p.us(cpu)?,
-        process: p.us(after)?,
-        process_spread: p.count("guest.process_spread_permille")?,
-        further: None,
-        write: load != Load::Read,
-        phases: None,
-    }))
+    match load {
+        Load::Read => work(p, "ische-dd", DISK),
+        Load::Write => work(p, "ische-dd-write", DISK),
+        Load::Stream => work(p, "netperf", NET),
+    }
 }
 
 fn machine(p: &Parameters, pcpus: u32, vms: usize, load: Load) -> anyhow::Result<Mix> {
     let vcpus = p.whole("ische.vcpus")? as u32;
-    let loops = || {
-        session(
-            p,
-            (0..vcpus).map(|v| Task::pinned(v, Work::Compute)).collect(),
-        )
-    };
-    let backend = Work::Backend(p.us("xen.dom0_us")?);
+    let one = work(p, "compute", 0)?;
+    let loops = || session(p, (0..vcpus).map(|v| Task::pinned(v, one)).collect());
+    let backend = work(p, "back-end", 0)?;
     let mut dom0 = Vm::new(vcpus, (0..vcpus).map(|v| Task::on(v, backend)).collect());
     dom0.io = false;
     let mut tasks = loops()?;
     tasks.push(Task::on(0, io(p, load)?));
     // A ping would wait behind all that netperf has under way.
     if load != Load::Stream {
-        tasks.push(Task::on(vcpus - 1, Work::Echo(NET, p.us("ping.work_us")?)));
+        tasks.push(Task::on(vcpus - 1, work(p, "ping", NET)?));
     }
     let mut all = vec![dom0, Vm::new(vcpus, tasks)];
     all.extend(vec![Vm::new(vcpus, loops()?); vms - 1]);
@@ -116,7 +83,7 @@ fn machine(p: &Parameters, pcpus: u32, vms: usize, load: Load) -> anyhow::Result
     })
 }
 
-pub(super) fn ische(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
+pub(super) fn ische(p: &Parameters, effort: Effort<'_>) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::default();
     let pcpus = p.count("ische.pcpus")?;
     let mix = machine(p, pcpus, 4, Load::Read)?;

@@ -20,6 +20,7 @@ use super::outcome::Outcome;
 use super::parameters::Parameters;
 use super::platforms;
 use super::tuning::Tuning;
+use super::workloads::work;
 
 /// Systems with the names of their policies.
 pub(super) const SYSTEMS: [(&str, &str); 4] = [
@@ -28,8 +29,7 @@ pub(super) const SYSTEMS: [(&str, &str); 4] = [
     ("DC", "demand"),
     ("JUPITER", "jupiter"),
 ];
-/// The synchronisation-intensive set of 13.5; parameters.toml has how long they work
-/// between two meetings. XGBoost stands for its four programs.
+/// The synchronisation-intensive set of 13.5; profiles.toml has what they do. XGBoost stands for its four programs.
 pub(super) const PROGRAMS: [&str; 8] = [
     "streamcluster",
     "ocean_cp",
@@ -46,25 +46,9 @@ pub(super) fn cpus(p: &Parameters) -> anyhow::Result<u32> {
     p.count("jupiter.pcpus")
 }
 
-/// The threads of the program, or partner, of this name.
+/// The threads of the program, or partner, of this name: no device is theirs.
 pub(super) fn program(p: &Parameters, name: &str) -> anyhow::Result<Work> {
-    let length = p.us("jupiter.round_us")? * p.whole(&format!("jupiter.{name}_rounds"))?;
-    let spread = p.count(&format!("jupiter.{name}_spread_permille"))?;
-    let spin = p.us("jupiter.spin_us")?;
-    Ok(match name {
-        // Its threads do not meet: they take blocks from one queue.
-        "pbzip2" => Work::Locks {
-            work: length,
-            spread,
-            hold: p.us("jupiter.pbzip2_hold_us")?,
-            spin,
-        },
-        _ => Work::Parallel {
-            length,
-            spread,
-            spin,
-        },
-    })
+    work(p, name, 0)
 }
 
 pub(super) fn vm(vcpus: u32, work: Work) -> Vm {
@@ -86,7 +70,7 @@ pub(super) fn machine(p: &Parameters, vms: Vec<Vm>) -> anyhow::Result<Mix> {
 
 /// Fig 4.1: streamcluster beside a partner: fft, radiosity, raytrace, programs that keep
 /// more than half of the CPUs busy and talk all the while.
-pub(super) fn motivation(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
+pub(super) fn motivation(p: &Parameters, effort: Effort<'_>) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::default();
     let vcpus = cpus(p)?;
     let sync = program(p, "streamcluster")?;
@@ -147,12 +131,12 @@ pub(super) fn motivation(p: &Parameters, effort: Effort) -> anyhow::Result<Outco
 }
 
 /// Rounds of all VMs, over a policy.
-fn rounds(mix: &Mix, policy: &str, effort: Effort) -> anyhow::Result<f64> {
+fn rounds(mix: &Mix, policy: &str, effort: Effort<'_>) -> anyhow::Result<f64> {
     Ok(run(mix, policy, effort)?.sum(|d| d.rounds))
 }
 
 /// Four VMs that run the same program.
-pub(super) fn homogeneous(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
+pub(super) fn homogeneous(p: &Parameters, effort: Effort<'_>) -> anyhow::Result<Outcome> {
     let vcpus = cpus(p)?;
     let mut outcome = Outcome::default();
     let policies = [
@@ -196,7 +180,7 @@ pub(super) fn homogeneous(p: &Parameters, effort: Effort) -> anyhow::Result<Outc
 }
 
 /// Two VMs, one with freqmine (little synchronisation) or dedup.
-pub(super) fn pairs(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
+pub(super) fn pairs(p: &Parameters, effort: Effort<'_>) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::default();
     let vcpus = cpus(p)?;
     for co_runner in ["freqmine", "dedup"] {

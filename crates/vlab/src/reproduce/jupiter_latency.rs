@@ -8,8 +8,6 @@
 
 use experiment::scenario::median_of_mean;
 use sim::device::SsdSettings;
-use sim::ids::DeviceId;
-use sim::program::ReaderSettings;
 use units::Ns;
 
 use super::jupiter::SYSTEMS;
@@ -21,11 +19,12 @@ use super::mix::Effort;
 use super::mix::Mix;
 use super::mix::Task;
 use super::mix::Vm;
-use super::mix::Work;
 use super::mix::run;
 use super::outcome::Outcome;
 use super::parameters::Parameters;
 use super::vmigrater;
+use super::workloads::wait;
+use super::workloads::work;
 
 /// What PgSql and DBT1 wait for; device 0 is the SSD, MongoDB's.
 const PGSQL: u32 = 1;
@@ -43,26 +42,6 @@ fn waits(p: &Parameters, mean: Ns) -> anyhow::Result<Dev> {
     }))
 }
 
-/// A thread that computes for `work` and waits for a device, as in 13.4.
-fn answers(p: &Parameters, vcpu: u32, device: u32, work: Ns) -> anyhow::Result<Task> {
-    let submit = work / p.whole("smt.submit_part")?.max(1);
-    let reads = Work::Io(ReaderSettings {
-        device: DeviceId(device),
-        depth: 1,
-        bytes: 4096,
-        start: 0,
-        span: p.whole("load.file_mib")? << 20,
-        sequential: false,
-        submit,
-        process: work - submit,
-        process_spread: (p.get("smt.run_spread")? * 1000.0) as u32,
-        further: None,
-        write: false,
-        phases: None,
-    });
-    Ok(Task::on(vcpu, reads))
-}
-
 /// A server with its clients.
 fn server(p: &Parameters, task: impl Fn(u32) -> anyhow::Result<Task>) -> anyhow::Result<Vm> {
     let vcpus = cpus(p)?;
@@ -75,20 +54,20 @@ fn beside(p: &Parameters, vms: Vec<Vm>) -> anyhow::Result<Mix> {
     let mut mix = machine(p, vms)?;
     mix.devices = vec![
         vmigrater::ssd(p)?,
-        waits(p, p.us("smt.pgsql_wait_us")?)?,
-        waits(p, p.us("smt.dbt1_wait_us")?)?,
+        waits(p, wait(p, "smt-pgsql")?)?,
+        waits(p, wait(p, "smt-dbt1")?)?,
     ];
     Ok(mix)
 }
 
-pub(super) fn latency(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
+pub(super) fn latency(p: &Parameters, effort: Effort<'_>) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::default();
-    let (dbt1, pgsql) = (p.us("smt.other_run_us")?, p.us("smt.pgsql_run_us")?);
+    let (dbt1, pgsql) = (work(p, "smt-dbt1", DBT1)?, work(p, "smt-pgsql", PGSQL)?);
     let servers = [
-        ("DBT1", server(p, |v| answers(p, v, DBT1, dbt1))?),
+        ("DBT1", server(p, |v| Ok(Task::on(v, dbt1)))?),
         ("MongoDB", server(p, |v| client(p, v, None))?),
     ];
-    let other = server(p, |v| answers(p, v, PGSQL, pgsql))?;
+    let other = server(p, |v| Ok(Task::on(v, pgsql)))?;
     let clients = f64::from(p.count("jupiter.server_clients")?);
     // Each client has one request, so by Little's law they take this long.
     let response = |requests: f64| clients / requests.max(1e-9) * 1000.0;

@@ -12,22 +12,22 @@ use super::jupiter::vm;
 use super::mix::Effort;
 use super::mix::Task;
 use super::mix::Vm;
-use super::mix::Work;
 use super::mix::run;
 use super::mix::watched;
 use super::outcome::Outcome;
 use super::parameters::Parameters;
+use super::workloads::work;
 
 /// One synchronising VM beside three that compute, against a solo run.
-pub(super) fn heterogeneous(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
+pub(super) fn heterogeneous(p: &Parameters, effort: Effort<'_>) -> anyhow::Result<Outcome> {
     let vcpus = cpus(p)?;
     let mut outcome = Outcome::default();
     let mut computes = [0.0; 4];
     for name in PROGRAMS {
-        let work = program(p, name)?;
-        let solo = run(&machine(p, vec![vm(vcpus, work)])?, "balance", effort)?.vms[0].rounds;
-        let mut vms = vec![vm(vcpus, work)];
-        vms.extend(vec![vm(vcpus, Work::Compute); 3]);
+        let own = program(p, name)?;
+        let solo = run(&machine(p, vec![vm(vcpus, own)])?, "balance", effort)?.vms[0].rounds;
+        let mut vms = vec![vm(vcpus, own)];
+        vms.extend(vec![vm(vcpus, work(p, "compute", 0)?); 3]);
         let mix = machine(p, vms)?;
         for (n, (shown, policy)) in SYSTEMS.into_iter().enumerate() {
             let did = run(&mix, policy, effort)?;
@@ -54,14 +54,14 @@ pub(super) fn heterogeneous(p: &Parameters, effort: Effort) -> anyhow::Result<Ou
 /// With 2 and 4 vCPUs nobody has to share, so what is left is also given against what
 /// a VM's share of the pCPUs allows: otherwise no scheduler could "hardly degrade". The
 /// other way to read it, as many pCPUs as a VM has vCPUs, is shown as well.
-pub(super) fn size(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
+pub(super) fn size(p: &Parameters, effort: Effort<'_>) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::default();
-    let work = program(p, "streamcluster")?;
+    let own = program(p, "streamcluster")?;
     let all = cpus(p)?;
     let mut against = Vec::new();
     for vcpus in [2, 4, 8, 16] {
         let mix = |vms: usize, pcpus: u32| -> anyhow::Result<super::mix::Mix> {
-            let mut mix = machine(p, vec![vm(vcpus, work); vms])?;
+            let mut mix = machine(p, vec![vm(vcpus, own); vms])?;
             mix.pcpus = pcpus;
             Ok(mix)
         };
@@ -105,24 +105,11 @@ pub(super) fn client(
     vcpu: u32,
     turning: Option<(Ns, Option<Ns>)>,
 ) -> anyhow::Result<Task> {
-    let period = Ns::from_ms(100);
-    let reads = Work::Io(sim::program::ReaderSettings {
-        device: sim::ids::DeviceId(0),
-        depth: 1,
-        bytes: 4096,
-        start: 0,
-        span: 1 << 30,
-        sequential: false,
-        submit: Ns::from_us(50),
-        process: Ns::from_us(450),
-        process_spread: p.count("guest.process_spread_permille")?,
-        further: None,
-        write: false,
-        phases: turning.map(|_| sim::program::Phases {
-            on: period,
-            off: period,
-        }),
-    });
+    let name = match turning {
+        None => "mongodb-client",
+        Some(_) => "mongodb-turning",
+    };
+    let reads = work(p, name, 0)?;
     let (at, until) = turning.unwrap_or_default();
     Ok(Task {
         at,
@@ -146,7 +133,7 @@ fn server(p: &Parameters, n: u32, turning: Option<(Ns, Option<Ns>)>) -> anyhow::
 
 /// Fig 4.14: four VMs of MongoDB with two clients each; three more in every other
 /// period, for a second and for good.
-pub(super) fn adversary(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
+pub(super) fn adversary(p: &Parameters, effort: Effort<'_>) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::default();
     let machine = |turning: Option<(Ns, Option<Ns>)>| -> anyhow::Result<super::mix::Mix> {
         let servers = (0..4).map(|n| server(p, n, turning));
@@ -173,7 +160,7 @@ pub(super) fn adversary(p: &Parameters, effort: Effort) -> anyhow::Result<Outcom
 /// end of the turning.
 fn timeline(
     machine: &dyn Fn(Option<(Ns, Option<Ns>)>) -> anyhow::Result<super::mix::Mix>,
-    effort: Effort,
+    effort: Effort<'_>,
     outcome: &mut Outcome,
 ) -> anyhow::Result<()> {
     const PERIOD: Ns = Ns::from_ms(100);

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Machines with several different VMs, as the experiments need them: here what they
-//! are, `build` makes simulations of them, `guest` what is in the VMs, `runs` runs them.
+//! are, `build` makes simulations of them, `guest` what is in the VMs, `runs` runs them,
+//! `memo` remembers runs.
 
 mod build;
 mod guest;
+mod memo;
 mod runs;
 
 use sim::device::HddSettings;
@@ -20,6 +22,7 @@ use units::VcpuId;
 
 pub(super) use self::build::Attached;
 pub(super) use self::build::assemble;
+pub(super) use self::memo::Memo;
 pub(super) use self::runs::run;
 pub(super) use self::runs::series;
 pub(super) use self::runs::watched;
@@ -216,11 +219,13 @@ pub(super) struct Mix {
 }
 
 /// How long, how often.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Effort {
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Effort<'a> {
     pub(super) warmup: Ns,
     pub(super) window: Ns,
     pub(super) seeds: u64,
     /// The first of them.
     pub(super) first: u64,
+    /// Where runs are looked for that have been made, if not all are to be made.
+    pub(super) memo: Option<&'a Memo>,
 }

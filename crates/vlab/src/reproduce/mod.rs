@@ -5,7 +5,7 @@
 //! `parameters.toml` has every open parameter with the rows that fixed it, `setup.toml`
 //! what the sources state of set-ups, `published.toml` the figures, `inputs.toml` those of
 //! them that went in; one module per paper has the set-ups, `mix` builds
-//! machines, also those of a scenario's tables (`vms`, `vm_tasks`, `platforms`), `did`
+//! machines, `workloads` has what runs in them, also those of a scenario's tables (`vms`, `vm_tasks`, `platforms`), `did`
 //! says what they did, `outcome` compares. One set of parameters for all
 //! configurations; misses are shown as they are. Configurations for which
 //! no figure is known are predicted all the same.
@@ -21,7 +21,7 @@ mod mix;
 mod outcome;
 mod parameters;
 pub(crate) mod platforms;
-mod sensitivity;
+pub mod sensitivity;
 pub(crate) mod tuning;
 mod vm_tasks;
 mod vmigrater;
@@ -29,6 +29,7 @@ mod vmigrater_more;
 pub(crate) mod vms;
 mod vsmtio;
 mod vsmtio_more;
+mod workloads;
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -44,10 +45,13 @@ use units::Ns;
 use self::experiments::EXPERIMENTS;
 use self::experiments::Experiment;
 use self::mix::Effort;
+use self::mix::Memo;
 use self::outcome::Outcome;
 use self::outcome::judged;
 use self::parameters::Parameters;
 pub use self::platforms::known;
+#[cfg(test)]
+pub(crate) use self::workloads::is_reason;
 use crate::run::Unusable;
 use crate::run::check_json;
 
@@ -63,8 +67,9 @@ pub struct ReproduceArgs {
     /// One short round.
     #[arg(long)]
     pub quick: bool,
-    /// Write figures, checks and parameters to this file; `vlab report` reads it.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["list", "parameters", "sensitivity"])]
+    /// Write figures, checks and parameters to this file; `vlab report` reads it. With
+    /// --sensitivity what that found, which it does not read.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["list", "parameters"])]
     pub json: Option<PathBuf>,
     /// Simulates each seed by itself as well, to show how far they are apart; takes twice
     /// the time, and does nothing with --quick, which has one.
@@ -83,6 +88,23 @@ pub struct ReproduceArgs {
     /// with NAME, and says how much that matters; with --quick, quickly.
     #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "")]
     pub sensitivity: Option<String>,
+    /// Keep finished runs of --sensitivity here: the same command goes on with what is
+    /// missing, and does only what is new after a change of parameters.toml's `try`.
+    #[arg(long, value_name = "DIR", requires = "sensitivity")]
+    pub keep: Option<PathBuf>,
+    /// Instead of the usual warm-up and window, one round of these: for tests that
+    /// compare set-ups and not with what was published.
+    #[arg(skip)]
+    pub brief: Option<Brief>,
+}
+
+/// A short round.
+#[derive(Clone, Copy, Debug)]
+pub struct Brief {
+    /// What is simulated before anything is counted.
+    pub warmup: Ns,
+    /// What is counted. A few experiments have windows of their own.
+    pub window: Ns,
 }
 
 /// Simulates and returns the comparison as text.
@@ -102,7 +124,18 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<String> {
     if let Some(prefix) = &args.sensitivity {
         let published = outcome::published()?;
         let chosen = chosen(args.experiment.as_deref().unwrap_or(""))?;
-        return sensitivity::table(&chosen, &parameters, prefix, args.quick, &published);
+        check_json(args.json.as_deref())?;
+        let memo = Memo::of(args.keep.as_deref())?;
+        let wanted = sensitivity::Wanted {
+            chosen: &chosen,
+            prefix,
+            quick: args.quick,
+        };
+        let found = sensitivity::vary(&wanted, &parameters, &published, &memo)?;
+        if let Some(json) = &args.json {
+            found.save(json)?;
+        }
+        return Ok(found.text());
     }
     check_json(args.json.as_deref())?;
     let reproduction = reproduce(args)?;
@@ -120,7 +153,11 @@ pub fn reproduce(args: &ReproduceArgs) -> anyhow::Result<Reproduction> {
     let parameters = Parameters::load(&args.set)?;
     let published = outcome::published()?;
     let one = |experiment: &&Experiment| -> anyhow::Result<Judged> {
-        let effort = effort_of(experiment, args.quick);
+        let mut effort = effort_of(experiment, args.quick || args.brief.is_some());
+        if let Some(Brief { warmup, window }) = args.brief {
+            effort.warmup = warmup;
+            effort.window = window;
+        }
         let outcome = simulate(experiment, &parameters, effort)?;
         let by_seed = if args.spread && effort.seeds > 1 {
             each_seed(experiment, &parameters, effort)?
@@ -151,7 +188,7 @@ pub fn reproduce(args: &ReproduceArgs) -> anyhow::Result<Reproduction> {
 fn each_seed(
     experiment: &Experiment,
     parameters: &Parameters,
-    effort: Effort,
+    effort: Effort<'_>,
 ) -> anyhow::Result<Vec<Outcome>> {
     let seeds = effort.first..effort.first + effort.seeds;
     let alone = |first| Effort {
@@ -193,13 +230,14 @@ fn chosen(wanted: &str) -> anyhow::Result<Vec<&'static Experiment>> {
 const WHOLE: Ns = Ns::from_secs(4);
 
 /// How long, how often.
-fn effort_of(experiment: &Experiment, quick: bool) -> Effort {
+fn effort_of(experiment: &Experiment, quick: bool) -> Effort<'static> {
     let mut effort = if quick {
         Effort {
             warmup: Ns::from_ms(600),
             window: Ns::from_ms(1200),
             seeds: 1,
             first: 1,
+            memo: None,
         }
     } else {
         Effort {
@@ -207,6 +245,7 @@ fn effort_of(experiment: &Experiment, quick: bool) -> Effort {
             window: WHOLE,
             seeds: 3,
             first: 1,
+            memo: None,
         }
     };
     let name = experiment.name;
@@ -221,7 +260,7 @@ fn effort_of(experiment: &Experiment, quick: bool) -> Effort {
 fn simulate(
     experiment: &Experiment,
     parameters: &Parameters,
-    effort: Effort,
+    effort: Effort<'_>,
 ) -> anyhow::Result<Outcome> {
     let began = Instant::now();
     let outcome = (experiment.simulate)(parameters, effort);

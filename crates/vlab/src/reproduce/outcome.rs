@@ -74,7 +74,7 @@ impl Outcome {
 /// outcome of each seed by itself, or nothing.
 pub(super) fn judged(
     experiment: &Experiment,
-    effort: Effort,
+    effort: Effort<'_>,
     outcome: &Outcome,
     by_seed: &[Outcome],
     published: &Published,

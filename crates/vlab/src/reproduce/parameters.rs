@@ -11,6 +11,7 @@ use anyhow::Context;
 use serde::Deserialize;
 use units::Ns;
 
+use super::workloads::Workloads;
 use crate::run::Unusable;
 
 #[derive(Debug, Deserialize)]
@@ -82,6 +83,7 @@ impl Parameter {
 pub(super) struct Parameters {
     all: BTreeMap<String, Parameter>,
     stated: Arc<BTreeMap<String, Constant>>,
+    workloads: Arc<Workloads>,
     /// Names that have been asked for, if somebody wants to know.
     read: Option<Arc<Mutex<BTreeSet<String>>>>,
 }
@@ -127,6 +129,7 @@ impl Parameters {
         Ok(Self {
             all,
             stated: Arc::new(stated),
+            workloads: Arc::new(Workloads::load()?),
             read: None,
         })
     }
@@ -136,11 +139,25 @@ impl Parameters {
         Self {
             all: self.all.clone(),
             stated: Arc::clone(&self.stated),
+            workloads: Arc::clone(&self.workloads),
             read: Some(Arc::default()),
         }
     }
 
-    /// The names that have been asked for since [`Self::watched`].
+    /// What the programs do.
+    pub(super) fn workloads(&self) -> &Workloads {
+        &self.workloads
+    }
+
+    /// Remembers that somebody has asked for this.
+    pub(super) fn note(&self, name: &str) {
+        if let Some(mut read) = self.read.as_ref().and_then(|read| read.lock().ok()) {
+            read.insert(name.to_owned());
+        }
+    }
+
+    /// The names that have been asked for since [`Self::watched`], those of workloads among
+    /// them.
     pub(super) fn read(&self) -> Vec<String> {
         let read = self.read.as_ref().and_then(|read| read.lock().ok());
         read.map_or(Vec::new(), |read| read.iter().cloned().collect())
@@ -155,13 +172,9 @@ impl Parameters {
         Self {
             all,
             stated: Arc::clone(&self.stated),
+            workloads: Arc::clone(&self.workloads),
             read: None,
         }
-    }
-
-    /// The rows that fixed a parameter.
-    pub(super) fn fixed_by(&self, name: &str) -> &[String] {
-        self.all.get(name).map_or(&[], |p| &p.fixed_by)
     }
 
     /// What the sources state, by name.
@@ -182,9 +195,7 @@ impl Parameters {
         let parameter = self.all.get(name);
         let parameter =
             parameter.with_context(|| format!("parameters.toml and setup.toml have no {name}"))?;
-        if let Some(mut read) = self.read.as_ref().and_then(|read| read.lock().ok()) {
-            read.insert(name.to_owned());
-        }
+        self.note(name);
         Ok(parameter.value)
     }
 

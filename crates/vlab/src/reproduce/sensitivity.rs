@@ -2,167 +2,171 @@
 //! How much each open parameter matters: it alone is halved and doubled, or set to
 //! the other values that parameters.toml names where that would mean nothing.
 //!
-//! Only the experiments that have read a parameter can change with it, so only those
-//! are simulated again; which they are is found out, not written down.
+//! Only the experiments that have read a parameter can change with it, and of them only
+//! the runs whose machine or policy is another then; which they are is found out, not
+//! written down. Other seeds say what chance does.
+
+mod document;
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::time::Instant;
 
 use anyhow::Context;
 use experiment::reproduction;
-use experiment::reproduction::Tally;
-use experiment::reproduction::figure;
+use experiment::reproduction::Row;
 use experiment::stats::quantile;
+use indicatif::ProgressBar;
+use indicatif::ProgressStyle;
 use rayon::prelude::*;
+use units::Ns;
 
+pub use self::document::Fixing;
+pub use self::document::Sensitivity;
+pub use self::document::Total;
+pub use self::document::Turned;
+pub use self::document::Variation;
+pub use self::document::Varied;
 use super::Experiment;
 use super::effort_of;
+use super::mix::Effort;
+use super::mix::Memo;
 use super::outcome::Outcome;
 use super::outcome::Published;
 use super::outcome::judged;
+use super::parameters::Parameter;
 use super::parameters::Parameters;
 use super::simulate;
 use crate::run::Unusable;
 
-/// A row has moved if it is so far from what it was.
+/// A row has not moved if it is no further from what it was.
 const MOVED: f64 = 0.01;
 
-/// An experiment as the parameters are, and what it has read of them.
-struct Base {
-    experiment: &'static Experiment,
-    outcome: Outcome,
-    read: Vec<String>,
+/// How often all is simulated with other seeds.
+const SEEDS: u64 = 2;
+
+/// With `--quick`: every experiment is simulated many times, so half of its window has to do.
+const WINDOW: Ns = Ns::from_ms(600);
+const WARMUP: Ns = Ns::from_ms(300);
+/// Of 13.4 and 13.5: loops of 100 ms that change a tenth at a time.
+const LOOPS: Ns = Ns::from_secs(1);
+
+fn effort(experiment: &Experiment, quick: bool) -> Effort<'static> {
+    let mut effort = effort_of(experiment, quick);
+    if quick {
+        effort.window = WINDOW;
+        effort.warmup = if effort.warmup < LOOPS { WARMUP } else { LOOPS };
+    }
+    effort
 }
 
-/// One more value for one parameter, and the experiments that it concerns.
-#[derive(Debug)]
-struct Variation {
+/// What is to be varied.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted<'a> {
+    pub(super) chosen: &'a [&'static Experiment],
+    /// Names of parameters begin so.
+    pub(super) prefix: &'a str,
+    pub(super) quick: bool,
+}
+
+/// The experiments beside what was published.
+type All = Vec<reproduction::Experiment>;
+
+/// All experiments as the parameters are.
+struct Base {
+    all: All,
+    /// What each has asked for.
+    read: Vec<Vec<String>>,
+    /// With other seeds.
+    seeds: Vec<All>,
+}
+
+/// One simulation of an experiment with another value of a parameter.
+struct Job {
     name: String,
     value: f64,
-    concerned: Vec<usize>,
+    experiment: usize,
 }
 
-/// Varies the parameters whose names begin with `prefix`; a table in Markdown.
+struct Lab<'a> {
+    wanted: &'a Wanted<'a>,
+    parameters: &'a Parameters,
+    published: &'a Published,
+    memo: &'a Memo,
+}
+
+/// Varies the parameters one by one.
 ///
 /// # Errors
 /// There is no such parameter, or a simulation cannot be built.
-pub(super) fn table(
-    chosen: &[&'static Experiment],
+pub(super) fn vary(
+    wanted: &Wanted<'_>,
     parameters: &Parameters,
-    prefix: &str,
-    quick: bool,
     published: &Published,
-) -> anyhow::Result<String> {
+    memo: &Memo,
+) -> anyhow::Result<Sensitivity> {
     let began = Instant::now();
-    let base: Vec<Base> = chosen
-        .par_iter()
-        .map(|experiment| {
-            let own = parameters.watched();
-            let outcome = simulate(experiment, &own, effort_of(experiment, quick))?;
-            Ok(Base {
-                experiment,
-                outcome,
-                read: own.read(),
-            })
-        })
-        .collect::<anyhow::Result<_>>()?;
-    let variations = variations(&base, parameters, prefix)?;
-    let jobs: Vec<(usize, usize)> = variations
-        .iter()
-        .enumerate()
-        .flat_map(|(n, v)| v.concerned.iter().map(move |e| (n, *e)))
-        .collect();
-    tracing::info!(
-        variations = variations.len(),
-        simulations = jobs.len(),
-        base = ?began.elapsed(),
-        "varied one by one"
-    );
-    let outcomes: BTreeMap<(usize, usize), Outcome> = jobs
-        .into_par_iter()
-        .map(|(n, e)| {
-            let Variation { name, value, .. } = &variations[n];
-            let changed = parameters.with(name, *value);
-            let experiment = base[e].experiment;
-            let outcome = simulate(experiment, &changed, effort_of(experiment, quick))
-                .with_context(|| format!("{name} = {value}"))?;
-            tracing::info!(name, value, experiment = experiment.name, took = ?began.elapsed(), "simulated");
-            Ok(((n, e), outcome))
-        })
-        .collect::<anyhow::Result<_>>()?;
-    let mut text = String::from(HEAD);
-    let all = |outcome: &dyn Fn(usize) -> Outcome| {
-        let mut tally = Tally::default();
-        for (e, base) in base.iter().enumerate() {
-            tally.count(&beside(base.experiment, &outcome(e), published, parameters));
-        }
-        tally
+    let names = matching(parameters, wanted.prefix)?;
+    let lab = Lab {
+        wanted,
+        parameters,
+        published,
+        memo,
     };
-    let before = all(&|e| base[e].outcome.clone());
-    let _ = writeln!(
-        text,
-        "| as they are | | {} | {} | | | |",
-        before.median().map_or("-".to_owned(), percent),
-        before.shapes()
-    );
-    for (n, variation) in variations.iter().enumerate() {
-        let changed = |e: usize| outcomes.get(&(n, e)).unwrap_or(&base[e].outcome).clone();
-        let after = all(&changed);
-        let moved = Moved::between(variation, &base, &changed, parameters, published);
-        let _ = writeln!(
-            text,
-            "| `{}` | {} instead of {} | {} | {} | {} |",
-            variation.name,
-            variation.value,
-            parameters.get(&variation.name)?,
-            after.median().map_or("-".to_owned(), percent),
-            after.shapes(),
-            moved.cells(),
-        );
+    let base = lab.base()?;
+    let jobs = jobs(&names, &base.read);
+    tracing::info!(jobs = jobs.len(), base = ?began.elapsed(), "to be varied");
+    let bar = ProgressBar::new(jobs.len() as u64);
+    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} experiments, {eta} left")
+    {
+        bar.set_style(style);
     }
-    Ok(text)
-}
-
-/// An outcome beside what was published.
-fn beside(
-    experiment: &Experiment,
-    outcome: &Outcome,
-    published: &Published,
-    parameters: &Parameters,
-) -> reproduction::Experiment {
-    let effort = effort_of(experiment, true);
-    judged(experiment, effort, outcome, &[], published, parameters)
-}
-
-const HEAD: &str = "\
-| parameter | value | median error of rows that fixed nothing | shape checks | rows that move by more than 1 % | of them in the median | the rows that fixed it |
-|---|---|---|---|---|---|---|
-";
-
-/// What is to be tried.
-fn variations(
-    base: &[Base],
-    parameters: &Parameters,
-    prefix: &str,
-) -> anyhow::Result<Vec<Variation>> {
-    let mut all = Vec::new();
-    let mut known = false;
-    for parameter in parameters.iter().filter(|p| p.name.starts_with(prefix)) {
-        known = true;
-        let concerned: Vec<usize> = (0..base.len())
-            .filter(|e| base[*e].read.contains(&parameter.name))
-            .collect();
-        if concerned.is_empty() {
-            continue;
-        }
-        all.extend(parameter.others().into_iter().map(|value| Variation {
+    let done = jobs.into_par_iter().map(|job| {
+        let changed = parameters.with(&job.name, job.value);
+        let told = || format!("{} = {}", job.name, job.value);
+        let judged = lab.judged(job.experiment, &changed, 0).with_context(told)?;
+        bar.inc(1);
+        Ok((job, judged))
+    });
+    let done: Vec<(Job, reproduction::Experiment)> = done.collect::<anyhow::Result<_>>()?;
+    bar.finish_and_clear();
+    tracing::info!(runs = memo.made(), took = ?began.elapsed(), "varied");
+    let by_chance = by_chance(&base);
+    let varied = names.iter().map(|parameter| {
+        let read_by = base.all.iter().zip(&base.read);
+        let read_by = read_by.filter(|(_, read)| read.contains(&parameter.name));
+        let variations = parameter.others().into_iter().filter_map(|value| {
+            let of = done.iter().filter(|(job, _)| {
+                job.name == parameter.name && job.value.total_cmp(&value).is_eq()
+            });
+            let changed: BTreeMap<usize, &reproduction::Experiment> =
+                of.map(|(job, judged)| (job.experiment, judged)).collect();
+            (!changed.is_empty()).then(|| variation(value, parameter, &base, &changed, &by_chance))
+        });
+        Varied {
             name: parameter.name.clone(),
-            value,
-            concerned: concerned.clone(),
-        }));
-    }
-    if !known {
+            value: parameter.value,
+            fixed_by: parameter.fixed_by.clone(),
+            read_by: read_by.map(|(e, _)| e.name.clone()).collect(),
+            variations: variations.collect(),
+        }
+    });
+    Ok(Sensitivity {
+        kind: document::KIND.to_owned(),
+        format: document::FORMAT,
+        vlab: env!("CARGO_PKG_VERSION").to_owned(),
+        quick: wanted.quick,
+        base: Total::of(&base.all),
+        seeds: base.seeds.iter().map(|all| Total::of(all)).collect(),
+        by_chance: by_chance.clone(),
+        parameters: varied.collect(),
+    })
+}
+
+/// The parameters whose names begin so.
+fn matching<'a>(parameters: &'a Parameters, prefix: &str) -> anyhow::Result<Vec<&'a Parameter>> {
+    let all = parameters.iter();
+    let found: Vec<&Parameter> = all.filter(|p| p.name.starts_with(prefix)).collect();
+    if found.is_empty() {
         let names: Vec<&str> = parameters.iter().map(|p| p.name.as_str()).collect();
         return Err(Unusable(format!(
             "--sensitivity {prefix}: no parameter begins with that; there are {}",
@@ -170,73 +174,157 @@ fn variations(
         ))
         .into());
     }
-    Ok(all)
+    Ok(found)
 }
 
-/// How the rows of the concerned experiments move.
-#[derive(Default)]
-struct Moved {
-    rows: usize,
-    by: Vec<f64>,
-    fixing: Vec<(String, f64, f64)>,
+/// What is to be tried: every other value, in the experiments that have read it.
+fn jobs(parameters: &[&Parameter], read: &[Vec<String>]) -> Vec<Job> {
+    let mut jobs = Vec::new();
+    for parameter in parameters {
+        for value in parameter.others() {
+            let concerned = (0..read.len()).filter(|e| read[*e].contains(&parameter.name));
+            jobs.extend(concerned.map(|experiment| Job {
+                name: parameter.name.clone(),
+                value,
+                experiment,
+            }));
+        }
+    }
+    jobs
 }
 
-impl Moved {
-    fn between(
-        variation: &Variation,
-        base: &[Base],
-        changed: &dyn Fn(usize) -> Outcome,
+impl Lab<'_> {
+    /// An experiment with these parameters, beside what was published; `later` tells
+    /// other seeds.
+    fn judged(
+        &self,
+        experiment: usize,
         parameters: &Parameters,
-        published: &Published,
-    ) -> Self {
-        let mut moved = Self::default();
-        let fixed_by = parameters.fixed_by(&variation.name);
-        for e in &variation.concerned {
-            let of = base[*e].experiment;
-            let experiment = of.name;
-            let judge = |outcome: &Outcome| beside(of, outcome, published, parameters).rows;
-            for (old, new) in judge(&base[*e].outcome).iter().zip(judge(&changed(*e))) {
-                let change = new.simulated / old.simulated - 1.0;
-                moved.rows += 1;
-                if change.is_finite() && change.abs() > MOVED {
-                    moved.by.push(change.abs());
-                }
-                if fixed_by.contains(&format!("{experiment}/{}", old.name)) {
-                    let name = format!("{experiment}/{}", old.name);
-                    moved.fixing.push((name, old.simulated, new.simulated));
-                }
+        later: u64,
+    ) -> anyhow::Result<reproduction::Experiment> {
+        let experiment = self.wanted.chosen[experiment];
+        let usual = effort(experiment, self.wanted.quick);
+        let effort = Effort {
+            first: usual.first + later * usual.seeds,
+            memo: Some(self.memo),
+            ..usual
+        };
+        let outcome: Outcome = simulate(experiment, parameters, effort)?;
+        let published = self.published;
+        Ok(judged(
+            experiment,
+            effort,
+            &outcome,
+            &[],
+            published,
+            parameters,
+        ))
+    }
+
+    fn base(&self) -> anyhow::Result<Base> {
+        let count = self.wanted.chosen.len();
+        let one = |n: usize| {
+            let own = self.parameters.watched();
+            let later = (n / count) as u64;
+            Ok((self.judged(n % count, &own, later)?, own.read()))
+        };
+        let rounds = 0..count * (1 + SEEDS as usize);
+        let mut all: Vec<(reproduction::Experiment, Vec<String>)> = rounds
+            .into_par_iter()
+            .map(one)
+            .collect::<anyhow::Result<_>>()?;
+        let others = all.split_off(count);
+        let seeds = others.chunks(count);
+        let seeds = seeds.map(|all| all.iter().map(|(judged, _)| judged.clone()).collect());
+        let seeds = seeds.collect();
+        let (all, read) = all.into_iter().unzip();
+        Ok(Base { all, read, seeds })
+    }
+}
+
+/// How far a figure is from what it was, relative.
+fn change(old: f64, new: f64) -> f64 {
+    (new / old - 1.0).abs()
+}
+
+/// The checks that differ from seed to seed.
+fn by_chance(base: &Base) -> Vec<String> {
+    let mut turning = Vec::new();
+    for (n, experiment) in base.all.iter().enumerate() {
+        let seeds = || base.seeds.iter().map(move |all| &all[n].shapes);
+        for shape in &experiment.shapes {
+            let same =
+                |of: &reproduction::Shape| of.claim != shape.claim || of.holds == shape.holds;
+            if !seeds().flatten().all(same) {
+                turning.push(format!("{}: {}", experiment.name, shape.claim));
             }
         }
-        moved
     }
-
-    fn cells(&self) -> String {
-        let median = quantile(&self.by, 0.5);
-        let fixing: Vec<String> = self
-            .fixing
-            .iter()
-            .map(|(name, old, new)| {
-                // Markdown's own sign within a cell.
-                let name = name.replace('|', "/");
-                format!("{name}: {} → {}", figure(*old), figure(*new))
-            })
-            .collect();
-        format!(
-            "{} of {} | {} | {}",
-            self.by.len(),
-            self.rows,
-            median.map_or("-".to_owned(), percent),
-            if fixing.is_empty() {
-                "none".to_owned()
-            } else {
-                fixing.join("; ")
-            }
-        )
-    }
+    turning
 }
 
-fn percent(share: f64) -> String {
-    format!("{:.1} %", share * 100.0)
+fn variation(
+    value: f64,
+    parameter: &Parameter,
+    base: &Base,
+    changed: &BTreeMap<usize, &reproduction::Experiment>,
+    by_chance: &[String],
+) -> Variation {
+    let all = base.all.iter().enumerate();
+    let all = all.map(|(n, before)| (*changed.get(&n).unwrap_or(&before)).clone());
+    let all: All = all.collect();
+    let mut found = Variation {
+        value,
+        total: Total::of(&all),
+        rows: 0,
+        moved: 0,
+        by: None,
+        turned: Vec::new(),
+        fixing: Vec::new(),
+    };
+    let mut by = Vec::new();
+    for (n, after) in changed {
+        let before = &base.all[*n];
+        for old in &before.rows {
+            // What depends on how many there are may have other rows then.
+            let named = |row: &&Row| row.name == old.name;
+            let Some(new) = after.rows.iter().find(named) else {
+                continue;
+            };
+            found.rows += 1;
+            let seeds = base.seeds.iter().filter_map(|all| {
+                let row = all[*n].rows.iter().find(named)?;
+                Some(change(old.simulated, row.simulated))
+            });
+            let chance = seeds.fold(MOVED, f64::max);
+            let moved = change(old.simulated, new.simulated);
+            if moved.is_finite() && moved > chance {
+                by.push(moved);
+            }
+            let row = format!("{}/{}", before.name, old.name);
+            if parameter.fixed_by.contains(&row) {
+                let finite = |value: f64| Some(value).filter(|value| value.is_finite());
+                found.fixing.push(Fixing {
+                    row,
+                    published: old.published,
+                    before: finite(old.simulated),
+                    after: finite(new.simulated),
+                });
+            }
+        }
+        for (old, new) in before.shapes.iter().zip(&after.shapes) {
+            let check = format!("{}: {}", before.name, old.claim);
+            if old.holds != new.holds && !by_chance.contains(&check) {
+                found.turned.push(Turned {
+                    check,
+                    holds: new.holds,
+                });
+            }
+        }
+    }
+    found.moved = by.len();
+    found.by = quantile(&by, 0.5);
+    found
 }
 
 #[cfg(test)]
@@ -249,42 +337,118 @@ mod tests {
         EXPERIMENTS.iter().find(|e| e.name == name).unwrap()
     }
 
-    /// Of two experiments only the one that reads a parameter is simulated again, and
-    /// what it shows then is what `--set` shows.
-    #[test]
-    fn only_what_reads_a_parameter_moves_with_it() {
+    fn of(chosen: &[&'static Experiment], prefix: &str, memo: &Memo) -> Sensitivity {
         let parameters = Parameters::load(&[]).unwrap();
-        let published = published().unwrap();
-        let chosen = [one("vsmtio-smt"), one("table3")];
-        let text = table(&chosen, &parameters, "smt.computing", true, &published).unwrap();
-        let lines: Vec<&str> = text.lines().skip(2).collect();
-        let others = parameters.iter().find(|p| p.name == "smt.computing");
-        assert_eq!(lines.len(), 1 + others.unwrap().others().len(), "{text}");
-        let rows = simulate(chosen[0], &parameters, effort_of(chosen[0], true))
-            .unwrap()
-            .rows
-            .len();
-        for line in &lines[1..] {
-            assert!(line.starts_with("| `smt.computing` |"), "{line}");
-            assert!(line.contains(&format!(" of {rows} |")), "{line}");
-        }
+        let wanted = Wanted {
+            chosen,
+            prefix,
+            quick: true,
+        };
+        vary(&wanted, &parameters, &published().unwrap(), memo).unwrap()
     }
 
+    /// Of two experiments only the one that reads a parameter is simulated again, and
+    /// its rows are those that `--set` gives.
     #[test]
-    fn the_median_of_two_is_between_them() {
-        let moved = Moved {
-            rows: 3,
-            by: vec![0.3, 0.1],
-            fixing: Vec::new(),
+    fn only_what_reads_a_parameter_moves_with_it() {
+        let chosen = [one("vsmtio-smt"), one("ische")];
+        let memo = Memo::default();
+        let found = of(&chosen, "smt.computing", &memo);
+        let [computing] = &found.parameters[..] else {
+            panic!("{found:?}");
         };
-        assert_eq!(moved.cells(), "2 of 3 | 20.0 % | none");
+        assert_eq!(computing.read_by, ["vsmtio-smt"]);
+        let values: Vec<f64> = computing.variations.iter().map(|v| v.value).collect();
+        assert_eq!(values, [0.4, 0.6]);
+        for variation in &computing.variations {
+            assert_eq!((variation.rows, variation.moved), (4, 1), "{variation:?}");
+        }
+        let set = Parameters::load(&["smt.computing=0.4".to_owned()]).unwrap();
+        let rows = simulate(chosen[0], &set, effort(chosen[0], true))
+            .unwrap()
+            .rows;
+        let computes = rows.iter().find(|(name, _)| name == "sibling computes, %");
+        let before = Parameters::load(&[]).unwrap();
+        let before = simulate(chosen[0], &before, effort(chosen[0], true)).unwrap();
+        let of = before
+            .rows
+            .iter()
+            .find(|(name, _)| name == "sibling computes, %");
+        let by = change(of.unwrap().1, computes.unwrap().1);
+        assert!(
+            (by - computing.variations[0].by.unwrap()).abs() < 1e-9,
+            "{by}"
+        );
+    }
+
+    /// A parameter of one program leaves the runs of the others as they are, and what is
+    /// remembered gives the same document.
+    #[test]
+    fn runs_that_a_parameter_leaves_as_they_are_are_made_once() {
+        let chosen = [one("jupiter-heterogeneous")];
+        let memo = Memo::default();
+        let base = of(&chosen, "jupiter.volrend_spread", &memo);
+        let made = memo.made();
+        let first = of(&chosen, "jupiter.pbzip2_hold_us", &memo);
+        // Alone and under four systems, at two values.
+        assert_eq!(memo.made() - made, 10, "{made}");
+        assert_eq!(of(&chosen, "jupiter.pbzip2_hold_us", &memo), first);
+        assert_eq!(memo.made() - made, 10);
+        assert_eq!(base.base, first.base);
+    }
+
+    /// Moved by more than 1 % and by more than the seeds move it; a check that the seeds
+    /// turn is nobody's.
+    #[test]
+    fn chance_moves_no_row_and_turns_no_check() {
+        let row = |name: &str, value: f64| Row::new(name, value, Some(2.0), false);
+        let shape = |claim: &str, holds| reproduction::Shape {
+            claim: claim.to_owned(),
+            holds,
+            fixed: false,
+        };
+        let experiment = |rows: [f64; 3], holds: [bool; 2]| reproduction::Experiment {
+            name: "figx".to_owned(),
+            title: String::new(),
+            warmup: Ns::ZERO,
+            window: Ns::ZERO,
+            seeds: 1,
+            rows: vec![row("a", rows[0]), row("b", rows[1]), row("c", rows[2])],
+            not_simulated: Vec::new(),
+            shapes: vec![shape("x", holds[0]), shape("y", holds[1])],
+            orders: Vec::new(),
+        };
+        let base = Base {
+            all: vec![experiment([1.0, 1.0, 1.0], [true, true])],
+            read: Vec::new(),
+            seeds: vec![vec![experiment([1.0, 1.2, 1.0], [false, true])]],
+        };
+        let mut parameter = Parameters::load(&[])
+            .unwrap()
+            .iter()
+            .next()
+            .unwrap()
+            .clone();
+        parameter.fixed_by = vec!["figx/c".to_owned()];
+        let chance = by_chance(&base);
+        assert_eq!(chance, ["figx: x"]);
+        let after = experiment([1.3, 1.1, 1.005], [false, false]);
+        let changed = BTreeMap::from([(0, &after)]);
+        let found = variation(4.0, &parameter, &base, &changed, &chance);
+        assert_eq!((found.rows, found.moved), (3, 1));
+        assert!((found.by.unwrap() - 0.3).abs() < 1e-9);
+        assert_eq!(found.turned.len(), 1);
+        assert_eq!(
+            (&*found.turned[0].check, found.turned[0].holds),
+            ("figx: y", false)
+        );
+        assert_eq!(found.fixing[0].after, Some(1.005));
     }
 
     #[test]
     fn an_unknown_name_is_refused_with_the_names_that_there_are() {
         let parameters = Parameters::load(&[]).unwrap();
-        let error = variations(&[], &parameters, "nothing").unwrap_err();
-        let error = error.to_string();
+        let error = matching(&parameters, "nothing").unwrap_err().to_string();
         assert!(error.contains("--sensitivity nothing") && error.contains("kvm.cache_us"));
     }
 }

@@ -29,6 +29,7 @@ use super::outcome::Outcome;
 use super::parameters::Parameters;
 use super::platforms;
 use super::platforms::DAEMON;
+use super::workloads::work;
 use crate::sim::profile;
 use crate::sim::profile::Profile;
 
@@ -153,11 +154,12 @@ pub(super) fn app_vm(
 ) -> anyhow::Result<Vm> {
     let profile = profile::named(name)?;
     let vcpus = cpus(p)?;
-    let all = (0..vcpus).map(|v| Task::pinned(v, Work::Compute)).collect();
+    let compute = work(p, "compute", 0)?;
+    let all = (0..vcpus).map(|v| Task::pinned(v, compute)).collect();
     let mut tasks = session(p, all)?;
     for n in 0..count {
-        let work = Work::Io(reader(p, &profile, n)?);
-        tasks.push(Task::on(n * vcpus / count.max(1), work));
+        let reads = Work::Io(reader(p, &profile, n)?);
+        tasks.push(Task::on(n * vcpus / count.max(1), reads));
     }
     let mut vm = Vm::new(vcpus, tasks);
     vm.pins = Pins::OneToOne;
@@ -172,7 +174,7 @@ pub(super) fn same(
     name: &str,
     arm: (&str, &str),
     vms: usize,
-    effort: Effort,
+    effort: Effort<'_>,
 ) -> anyhow::Result<Run> {
     several(p, name, io_tasks(p)?, arm, vms, effort)
 }
@@ -184,7 +186,7 @@ fn several(
     count: u32,
     arm: (&str, &str),
     vms: usize,
-    effort: Effort,
+    effort: Effort<'_>,
 ) -> anyhow::Result<Run> {
     let vm = app_vm(p, name, arm.0, vms as u64, count)?;
     run(&host(p, cpus(p)?, vec![vm; vms], ssd(p)?)?, arm.1, effort)
@@ -201,7 +203,7 @@ fn throughput(
     loads: &[&str],
     (count, shown): (u32, &str),
     outcome: &mut Outcome,
-    effort: Effort,
+    effort: Effort<'_>,
 ) -> anyhow::Result<Vec<[f64; 3]>> {
     let mut by_vms = Vec::new();
     let bytes = |name: &str, arm, vms| -> anyhow::Result<f64> {
@@ -239,7 +241,7 @@ fn grows(by_vms: &[[f64; 3]]) -> bool {
 
 /// The caption varies the number of I/O tasks per VM without saying to what: with
 /// `app.io_tasks`, and with 4, with which the published means are not compared.
-pub(super) fn fig8(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
+pub(super) fn fig8(p: &Parameters, effort: Effort<'_>) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::default();
     let one = (io_tasks(p)?, "");
     let by_vms = throughput(p, &MICRO, one, &mut outcome, effort)?;
@@ -249,7 +251,7 @@ pub(super) fn fig8(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
     Ok(outcome)
 }
 
-pub(super) fn fig9(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
+pub(super) fn fig9(p: &Parameters, effort: Effort<'_>) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::default();
     let one = (io_tasks(p)?, "");
     let by_vms = throughput(p, &APPS, one, &mut outcome, effort)?;
@@ -279,7 +281,7 @@ pub(super) fn fig9(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
 }
 
 /// One VM with vMigrater; NPB IS, threads that meet, in the others.
-pub(super) fn fig10(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
+pub(super) fn fig10(p: &Parameters, effort: Effort<'_>) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::default();
     let vcpus = cpus(p)?;
     let mut gains = Vec::new();
@@ -288,11 +290,7 @@ pub(super) fn fig10(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
         for name in ["hdfs", "leveldb"] {
             let mut rates = [0.0; 2];
             for (rate, arm) in rates.iter_mut().zip(&ARMS) {
-                let is = Work::Parallel {
-                    length: p.us("is.work_us")?,
-                    spread: p.count("is.spread_permille")?,
-                    spin: p.us("is.spin_us")?,
-                };
+                let is = work(p, "npb-is", 0)?;
                 let mut other = Vm::new(vcpus, (0..vcpus).map(|v| Task::pinned(v, is)).collect());
                 other.pins = Pins::OneToOne;
                 let mut all = vec![app_vm(p, name, arm.0, vms as u64, io_tasks(p)?)?];
@@ -314,7 +312,7 @@ pub(super) fn fig10(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
 /// Inactivity over the job that takes T_ns alone. The paper's model has one vCPU of the
 /// VM active all the time, so of its T_ns + N_migrate * C_avg (equation (1)) the latter is
 /// all that vMigrater leaves of the time in which no request is issued (C2).
-pub(super) fn table2(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
+pub(super) fn table2(p: &Parameters, effort: Effort<'_>) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::default();
     let mut ours = true;
     let mut all = Vec::new();
@@ -348,7 +346,7 @@ pub(super) fn table2(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> 
     Ok(outcome)
 }
 
-pub(super) fn table3(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
+pub(super) fn table3(p: &Parameters, effort: Effort<'_>) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::default();
     for (name, solo_s) in APPS.iter().zip(SOLO_S) {
         let solo = same(p, name, ARMS[0], 1, effort)?.vms[0].bytes;

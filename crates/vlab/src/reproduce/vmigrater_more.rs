@@ -3,9 +3,7 @@
 
 use sim::device::Elevator;
 use sim::device::HddSettings;
-use sim::ids::DeviceId;
 use sim::machine::NORMAL_WEIGHT;
-use sim::program::ReaderSettings;
 use units::Ns;
 
 use super::mix::Dev;
@@ -29,6 +27,8 @@ use super::vmigrater::host;
 use super::vmigrater::kernel;
 use super::vmigrater::same;
 use super::vmigrater::ssd;
+use super::workloads::reader;
+use super::workloads::work;
 
 /// The disk of Fig 2 and 15: CFQ with its 8 ms (C15).
 fn hdd(p: &Parameters) -> anyhow::Result<Dev> {
@@ -44,25 +44,13 @@ fn hdd(p: &Parameters) -> anyhow::Result<Dev> {
 
 /// A sequential reader of a disk, each in a region of its own.
 fn sequential(p: &Parameters, n: u64) -> anyhow::Result<Work> {
-    Ok(Work::Io(ReaderSettings {
-        device: DeviceId(0),
-        depth: 1,
-        bytes: (p.get("hdd.read_kib")? * 1024.0) as u32,
-        start: n << 34,
-        span: p.whole("load.file_mib")? << 20,
-        sequential: true,
-        submit: p.us("guest.submit_us")?,
-        process: p.us("guest.submit_us")?,
-        process_spread: p.count("guest.process_spread_permille")?,
-        further: None,
-        write: false,
-        phases: None,
-    }))
+    reader(p, "testdfsio", 0, n << 34)
 }
 
 /// A VM of `vcpus` that computes on all of them and has these I/O tasks.
 fn busy_vm(p: &Parameters, vcpus: u32, io: &[Work]) -> anyhow::Result<Vm> {
-    let all = (0..vcpus).map(|v| Task::pinned(v, Work::Compute)).collect();
+    let compute = work(p, "compute", 0)?;
+    let all = (0..vcpus).map(|v| Task::pinned(v, compute)).collect();
     let mut tasks = session(p, all)?;
     for (n, work) in io.iter().enumerate() {
         tasks.push(Task::on(n as u32 % vcpus, *work));
@@ -74,7 +62,7 @@ fn busy_vm(p: &Parameters, vcpus: u32, io: &[Work]) -> anyhow::Result<Vm> {
 }
 
 /// One VM or two, a reader or two.
-pub(super) fn fig2(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
+pub(super) fn fig2(p: &Parameters, effort: Effort<'_>) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::default();
     let cpus = p.count("fig2.pcpus")?;
     let (first, second) = (sequential(p, 0)?, sequential(p, 1)?);
@@ -131,7 +119,7 @@ fn instances(p: &Parameters, cpus: u32, counted: u32) -> anyhow::Result<Vm> {
     Ok(vm)
 }
 
-pub(super) fn fig11(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
+pub(super) fn fig11(p: &Parameters, effort: Effort<'_>) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::default();
     let mut ratios = Vec::new();
     // By system, against vanilla: the most of the others, and MediaTomb's.
@@ -169,7 +157,7 @@ const CO_RUNNERS: [(&str, &[&str]); 3] = [
 ];
 
 /// What compute beside I/O loses; the number of VMs is not stated: 2.
-pub(super) fn fig12(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
+pub(super) fn fig12(p: &Parameters, effort: Effort<'_>) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::default();
     let mut sums = [0.0; 4];
     let mut count = 0.0;
@@ -200,22 +188,7 @@ pub(super) fn fig12(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
 
 /// A client that uses a fifth of a CPU if nothing is in its way.
 fn client(p: &Parameters, n: u64) -> anyhow::Result<Work> {
-    let latency = p.us("ssd.latency_us")?;
-    let submit = p.us("guest.submit_us")?;
-    Ok(Work::Io(ReaderSettings {
-        device: DeviceId(0),
-        depth: 1,
-        bytes: (p.get("client.read_kib")? * 1024.0) as u32,
-        start: n << 30,
-        span: 1 << 30,
-        sequential: true,
-        submit,
-        process: latency / p.whole("client.waits")? - submit,
-        process_spread: p.count("guest.process_spread_permille")?,
-        further: None,
-        write: false,
-        phases: None,
-    }))
+    reader(p, "client", 0, n << 30)
 }
 
 /// Two VMs, with clients in each.
@@ -238,7 +211,7 @@ fn served(p: &Parameters, arm: &str, clients: &[(Ns, u32)]) -> anyhow::Result<su
     host(p, cpus, vec![vm; 2], ssd(p)?)
 }
 
-pub(super) fn fig13(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
+pub(super) fn fig13(p: &Parameters, effort: Effort<'_>) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::default();
     let mut all = Vec::new();
     for clients in [4, 8, 12, 16, 20, 24, 32, 40] {
@@ -273,7 +246,7 @@ pub(super) fn fig13(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
 }
 
 /// Clients that come in three steps.
-pub(super) fn fig14(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
+pub(super) fn fig14(p: &Parameters, effort: Effort<'_>) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::default();
     let begin = effort.warmup;
     let mut steps = Vec::new();
@@ -313,7 +286,7 @@ pub(super) fn fig14(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
 
 /// V25: 16 clients become 32. By how much throughput falls, against the mean of the
 /// second before, and how long it takes until it is back at nine tenths of that.
-fn doubled(p: &Parameters, effort: Effort, outcome: &mut Outcome) -> anyhow::Result<()> {
+fn doubled(p: &Parameters, effort: Effort<'_>, outcome: &mut Outcome) -> anyhow::Result<()> {
     const STEP: Ns = Ns::from_ms(100);
     let at = effort.warmup + Ns::from_secs(2);
     let mix = served(p, "vMigrater", &[(Ns::ZERO, 8), (at, 8)])?;
@@ -338,7 +311,7 @@ fn doubled(p: &Parameters, effort: Effort, outcome: &mut Outcome) -> anyhow::Res
 }
 
 /// HDD with CFQ, two VMs with unequal CPU shares, equal I/O priority.
-pub(super) fn fig15(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
+pub(super) fn fig15(p: &Parameters, effort: Effort<'_>) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::default();
     let mut fair = true;
     let mut follows = true;

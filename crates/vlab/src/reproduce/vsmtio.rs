@@ -7,9 +7,9 @@
 //! two halts follows from tables 3.5 and 3.7 under vanilla (see [`BENCHMARKS`]).
 //! Computing partners compute.
 
+use anyhow::bail;
 use experiment::scenario::median_of_mean;
 use sim::device::SsdSettings;
-use sim::ids::DeviceId;
 use sim::program::ReaderSettings;
 use units::Ns;
 
@@ -25,62 +25,45 @@ use super::mix::run;
 use super::outcome::Outcome;
 use super::parameters::Parameters;
 use super::platforms;
+use super::workloads::wait as waits;
+use super::workloads::work;
 
-/// Name, partner of setting 2, and the names of the parameters with the time on the
-/// CPU and the wait between two halts.
+/// A benchmark of 13.4 and its partner of setting 2.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Benchmark {
     pub(super) name: &'static str,
     pub(super) partner: &'static str,
-    pub(super) run: &'static str,
-    pub(super) wait: &'static str,
-    /// Likewise for a partner that waits, too: a server.
-    serves: Option<(&'static str, &'static str)>,
+    /// Its workload.
+    pub(super) load: &'static str,
+    /// That of a partner that waits, too: a server.
+    serves: Option<&'static str>,
+}
+
+const fn benchmark(name: &'static str, partner: &'static str, load: &'static str) -> Benchmark {
+    Benchmark {
+        name,
+        partner,
+        load,
+        serves: None,
+    }
 }
 
 /// A vCPU of a benchmark halts once per run, ready and wait; each halt is two
 /// switches of its hyperthread. So a cycle is 2 x 48 / (switches per second of table
 /// 3.5) long, and table 3.7 divides it. The four without rows share the medians of
 /// those with; DBT1 waits for a disk (M27).
-const fn benchmark(name: &'static str, partner: &'static str) -> Benchmark {
-    Benchmark {
-        name,
-        partner,
-        run: "smt.other_run_us",
-        wait: "smt.other_wait_us",
-        serves: None,
-    }
-}
-
 pub(super) const BENCHMARKS: [Benchmark; 8] = [
     Benchmark {
-        run: "smt.rocksdb_run_us",
-        wait: "smt.rocksdb_wait_us",
-        serves: Some(("smt.nginx_run_us", "smt.nginx_wait_us")),
-        ..benchmark("RocksDB", "Nginx")
+        serves: Some("smt-nginx"),
+        ..benchmark("RocksDB", "Nginx", "smt-rocksdb")
     },
-    Benchmark {
-        run: "smt.clamav_run_us",
-        wait: "smt.clamav_wait_us",
-        ..benchmark("ClamAV", "BinaryClassify")
-    },
-    Benchmark {
-        run: "smt.pgsql_run_us",
-        wait: "smt.pgsql_wait_us",
-        ..benchmark("PgSql", "Regression")
-    },
-    Benchmark {
-        run: "smt.mysql_run_us",
-        wait: "smt.mysql_wait_us",
-        ..benchmark("MySQL", "Prediction")
-    },
-    Benchmark {
-        wait: "smt.dbt1_wait_us",
-        ..benchmark("DBT1", "MultipleClassify")
-    },
-    benchmark("HBase", "PageRank"),
-    benchmark("MongoDB", "Kmeans"),
-    benchmark("HDFS", "TeraSort"),
+    benchmark("ClamAV", "BinaryClassify", "smt-clamav"),
+    benchmark("PgSql", "Regression", "smt-pgsql"),
+    benchmark("MySQL", "Prediction", "smt-mysql"),
+    benchmark("DBT1", "MultipleClassify", "smt-dbt1"),
+    benchmark("HBase", "PageRank", "smt-other"),
+    benchmark("MongoDB", "Kmeans", "smt-other"),
+    benchmark("HDFS", "TeraSort", "smt-other"),
 ];
 
 const PLATFORM: &str = "paper-smt";
@@ -103,7 +86,7 @@ pub(super) fn machine(p: &Parameters, threads: u32, wait: Ns, vms: Vec<Vm>) -> a
         pcpus: threads,
         smt: Some(platforms::smt(p)?),
         costs: platforms::costs(p, PLATFORM)?,
-        devices: vec![device(wait), device(p.us("smt.nginx_wait_us")?)],
+        devices: vec![device(wait), device(waits(p, "smt-nginx")?)],
         driver: None,
         vms,
         slice: Ns::from_ms(p.whole("smt.slice_ms")?),
@@ -122,48 +105,29 @@ fn placed(p: &Parameters, vm: Vm) -> anyhow::Result<Vm> {
 
 /// The device that an I/O benchmark waits for, and the one behind which a server's
 /// clients are.
-const DISK: DeviceId = DeviceId(0);
-const NETWORK: DeviceId = DeviceId(1);
+const DISK: u32 = 0;
+const NETWORK: u32 = 1;
 
-pub(super) fn io_vm(p: &Parameters, vcpus: u32, run_time: Ns) -> anyhow::Result<Vm> {
-    reading_vm(p, vcpus, run_time, DISK)
+/// A VM with a task of this workload for each vCPU.
+pub(super) fn io_vm(p: &Parameters, vcpus: u32, load: &str) -> anyhow::Result<Vm> {
+    on_each(p, vcpus, work(p, load, DISK)?)
 }
 
-/// A VM with a task per vCPU that computes and waits in turn.
-fn reading_vm(p: &Parameters, vcpus: u32, run_time: Ns, device: DeviceId) -> anyhow::Result<Vm> {
-    let spread = (p.get("smt.run_spread")? * 1000.0) as u32;
-    let submit = run_time / p.whole("smt.submit_part")?.max(1);
-    let span = p.whole("load.file_mib")? << 20;
-    let task = |v| {
-        let reader = ReaderSettings {
-            device,
-            depth: 1,
-            bytes: 4096,
-            start: 0,
-            span,
-            sequential: false,
-            submit,
-            process: run_time - submit,
-            process_spread: spread,
-            further: None,
-            write: false,
-            phases: None,
-        };
-        Task::pinned(v, Work::Io(reader))
-    };
-    placed(p, Vm::new(vcpus, (0..vcpus).map(task).collect()))
+/// A VM with such a task for each vCPU, which stays there.
+fn on_each(p: &Parameters, vcpus: u32, work: Work) -> anyhow::Result<Vm> {
+    let tasks = (0..vcpus).map(|v| Task::pinned(v, work)).collect();
+    placed(p, Vm::new(vcpus, tasks))
 }
 
 pub(super) fn cpu_vm(p: &Parameters, vcpus: u32) -> anyhow::Result<Vm> {
-    let task = |v| Task::pinned(v, Work::Compute);
-    placed(p, Vm::new(vcpus, (0..vcpus).map(task).collect()))
+    on_each(p, vcpus, work(p, "compute", DISK)?)
 }
 
 /// The partner of a benchmark. Most compute; a server answers requests.
 pub(super) fn partner_vm(p: &Parameters, b: &Benchmark, vcpus: u32) -> anyhow::Result<Vm> {
     match b.serves {
         None => cpu_vm(p, vcpus),
-        Some((run, _)) => reading_vm(p, vcpus, p.us(run)?, NETWORK),
+        Some(load) => on_each(p, vcpus, work(p, load, NETWORK)?),
     }
 }
 
@@ -178,7 +142,7 @@ pub(super) fn rates(run: &Run) -> (f64, f64) {
 }
 
 /// Table 3.2: one core.
-pub(super) fn smt(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
+pub(super) fn smt(p: &Parameters, effort: Effort<'_>) -> anyhow::Result<Outcome> {
     const SHORT: Ns = Ns::from_us(1);
     let mut outcome = Outcome::default();
     let pinned = |mut vm: Vm, pcpu: u32| {
@@ -194,7 +158,18 @@ pub(super) fn smt(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
     };
     let alone = speed(Vec::new(), SHORT, "cfs")?;
     // Two vCPUs that hand the hyperthread to and fro all the time.
-    let flick = || -> anyhow::Result<Vm> { Ok(pinned(io_vm(p, 1, Ns::from_us(1))?, 1)) };
+    let flick = || -> anyhow::Result<Vm> {
+        let Work::Io(reader) = work(p, "smt-sockperf", DISK)? else {
+            bail!("Sockperf sends no messages");
+        };
+        let submit = SHORT / p.whole("smt.submit_part")?.max(1);
+        let briefest = Work::Io(ReaderSettings {
+            submit,
+            process: SHORT - submit,
+            ..reader
+        });
+        Ok(pinned(on_each(p, 1, briefest)?, 1))
+    };
     let switching = speed(vec![flick()?, flick()?], SHORT, "blocking")?;
     let polls = speed(vec![flick()?], Ns::from_secs(1000), "polling")?;
     let computing = speed(vec![pinned(cpu_vm(p, 1)?, 1)], SHORT, "cfs")?;
@@ -206,19 +181,15 @@ pub(super) fn smt(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
 }
 
 /// Table 3.1: two VMs of 48 vCPUs. Sockperf answers at once, Redis is as RocksDB.
-pub(super) fn motivation(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
+pub(super) fn motivation(p: &Parameters, effort: Effort<'_>) -> anyhow::Result<Outcome> {
     let threads = p.count("smt.threads")?;
     let mut outcome = Outcome::default();
-    for (pair, run_us, wait_us) in [
-        (
-            "Sockperf+MatMul",
-            "smt.sockperf_run_us",
-            "smt.sockperf_wait_us",
-        ),
-        ("Redis+PageRank", "smt.redis_run_us", "smt.redis_wait_us"),
+    for (pair, load) in [
+        ("Sockperf+MatMul", "smt-sockperf"),
+        ("Redis+PageRank", "smt-redis"),
     ] {
-        let vms = vec![io_vm(p, threads, p.us(run_us)?)?, cpu_vm(p, threads)?];
-        let mix = machine(p, threads, p.us(wait_us)?, vms)?;
+        let vms = vec![io_vm(p, threads, load)?, cpu_vm(p, threads)?];
+        let mix = machine(p, threads, waits(p, load)?, vms)?;
         let vanilla = run(&mix, "cfs", effort)?;
         for policy in ["haltpoll-enhanced", "vsmtio"] {
             let did = run(&mix, policy, effort)?;
@@ -242,18 +213,15 @@ pub(super) fn motivation(p: &Parameters, effort: Effort) -> anyhow::Result<Outco
 }
 
 /// Fig 3.4: MatMul beside each benchmark.
-pub(super) fn setting_1(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
+pub(super) fn setting_1(p: &Parameters, effort: Effort<'_>) -> anyhow::Result<Outcome> {
     const OTHERS: [&str; 3] = ["blocking", "polling", "haltpoll"];
     let threads = p.count("smt.threads")?;
     let mut outcome = Outcome::default();
     let mut sums = [(0.0, 0.0); 3];
     let mut worst: f64 = 0.0;
     for b in BENCHMARKS {
-        let vms = vec![
-            io_vm(p, threads / 2, p.us(b.run)?)?,
-            cpu_vm(p, threads / 2)?,
-        ];
-        let mix = machine(p, threads, p.us(b.wait)?, vms)?;
+        let vms = vec![io_vm(p, threads / 2, b.load)?, cpu_vm(p, threads / 2)?];
+        let mix = machine(p, threads, waits(p, b.load)?, vms)?;
         let ours = rates(&run(&mix, "vsmtio", effort)?);
         for (n, policy) in OTHERS.into_iter().enumerate() {
             let other = rates(&run(&mix, policy, effort)?);
@@ -287,7 +255,7 @@ pub(super) fn setting_1(p: &Parameters, effort: Effort) -> anyhow::Result<Outcom
 }
 
 /// Fig 3.5, 3.7, tables 3.5 to 3.7: two VMs of each kind, two vCPUs per thread.
-pub(super) fn setting_2(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
+pub(super) fn setting_2(p: &Parameters, effort: Effort<'_>) -> anyhow::Result<Outcome> {
     const POLICIES: [&str; 3] = ["cfs", "haltpoll-enhanced", "vsmtio"];
     const SHOWN: [&str; 3] = ["vanilla", "enhanced HaltPoll", "vSMT-IO"];
     let threads = p.count("smt.threads")?;
@@ -297,12 +265,12 @@ pub(super) fn setting_2(p: &Parameters, effort: Effort) -> anyhow::Result<Outcom
     let mut most_switches = [0.0, f64::MAX, f64::MAX];
     let mut hurt = true;
     for b in BENCHMARKS {
-        let io = io_vm(p, threads / 2, p.us(b.run)?)?;
+        let io = io_vm(p, threads / 2, b.load)?;
         let partner = partner_vm(p, &b, threads / 2)?;
         let mix = machine(
             p,
             threads,
-            p.us(b.wait)?,
+            waits(p, b.load)?,
             vec![io.clone(), io, partner.clone(), partner],
         )?;
         let runs: Vec<Run> = POLICIES

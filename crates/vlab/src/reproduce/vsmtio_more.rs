@@ -12,17 +12,15 @@ use super::vsmtio::cpu_vm;
 use super::vsmtio::io_vm;
 use super::vsmtio::machine;
 use super::vsmtio::rates;
+use super::workloads::wait as waits;
 
 /// Fig 3.1, Redis and PageRank: (a) longest timeouts of enhanced HaltPoll, (b) scheduling
 /// delays of vanilla KVM. Only the ends of the axis of (a) are stated, none of (b)'s.
-pub(super) fn timeout(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
+pub(super) fn timeout(p: &Parameters, effort: Effort<'_>) -> anyhow::Result<Outcome> {
     let threads = p.count("smt.threads")?;
     let mut outcome = Outcome::default();
-    let vms = vec![
-        io_vm(p, threads, p.us("smt.redis_run_us")?)?,
-        cpu_vm(p, threads)?,
-    ];
-    let mut mix = machine(p, threads, p.us("smt.redis_wait_us")?, vms)?;
+    let vms = vec![io_vm(p, threads, "smt-redis")?, cpu_vm(p, threads)?];
+    let mut mix = machine(p, threads, waits(p, "smt-redis")?, vms)?;
     let vanilla = rates(&run(&mix, "cfs", effort)?);
     let gain = |got: (f64, f64)| {
         (
@@ -63,7 +61,7 @@ pub(super) fn timeout(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome>
 }
 
 /// Retention alone, with unbalanced scheduling, with all.
-pub(super) fn parts(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
+pub(super) fn parts(p: &Parameters, effort: Effort<'_>) -> anyhow::Result<Outcome> {
     let threads = p.count("smt.threads")?;
     let mut outcome = Outcome::default();
     let mut io_from_retention = true;
@@ -73,14 +71,11 @@ pub(super) fn parts(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
         .iter()
         .filter(|b| matches!(b.name, "HBase" | "MongoDB"))
     {
-        let (io, cpu) = (
-            io_vm(p, threads / 2, p.us(b.run)?)?,
-            cpu_vm(p, threads / 2)?,
-        );
+        let (io, cpu) = (io_vm(p, threads / 2, b.load)?, cpu_vm(p, threads / 2)?);
         let mix = machine(
             p,
             threads,
-            p.us(b.wait)?,
+            waits(p, b.load)?,
             vec![io.clone(), io, cpu.clone(), cpu],
         )?;
         let base = rates(&run(&mix, "cfs", effort)?);
@@ -115,7 +110,7 @@ pub(super) fn parts(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
 }
 
 /// 96 vCPUs, more and more of them for I/O; 8 VMs.
-pub(super) fn mixes(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
+pub(super) fn mixes(p: &Parameters, effort: Effort<'_>) -> anyhow::Result<Outcome> {
     let threads = p.count("smt.threads")?;
     let mut outcome = Outcome::default();
     let mut gains = Vec::new();
@@ -124,10 +119,10 @@ pub(super) fn mixes(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
         .filter(|b| matches!(b.name, "HBase" | "MongoDB"))
     {
         for (io, cpu) in [(12, 36), (18, 30), (24, 24), (30, 18), (36, 12)] {
-            let io_vm = io_vm(p, io, p.us(b.run)?)?;
+            let io_vm = io_vm(p, io, b.load)?;
             let cpu_vm = cpu_vm(p, cpu)?;
             let vms = vec![io_vm.clone(), io_vm, cpu_vm.clone(), cpu_vm];
-            let mix = machine(p, threads, p.us(b.wait)?, vms)?;
+            let mix = machine(p, threads, waits(p, b.load)?, vms)?;
             let base = rates(&run(&mix, "cfs", effort)?);
             let got = rates(&run(&mix, "vsmtio", effort)?);
             let mean = (got.0 / base.0 + got.1 / base.1) / 2.0;
@@ -141,7 +136,7 @@ pub(super) fn mixes(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
     let homogeneous = machine(
         p,
         threads,
-        p.us("smt.other_wait_us")?,
+        waits(p, "smt-other")?,
         vec![cpu_vm(p, threads)?; 2],
     )?;
     let base = rates(&run(&homogeneous, "cfs", effort)?).1;
@@ -151,13 +146,10 @@ pub(super) fn mixes(p: &Parameters, effort: Effort) -> anyhow::Result<Outcome> {
     outcome.shape("gain is largest at equal numbers", peak);
     outcome.shape("computation alone loses less than 2 %", got > 0.98 * base);
     let b = BENCHMARKS[5];
-    let (io, cpu) = (
-        io_vm(p, threads / 2, p.us(b.run)?)?,
-        cpu_vm(p, threads / 2)?,
-    );
+    let (io, cpu) = (io_vm(p, threads / 2, b.load)?, cpu_vm(p, threads / 2)?);
     let mut eight = vec![io; 4];
     eight.extend(vec![cpu; 4]);
-    let mix = machine(p, threads, p.us(b.wait)?, eight)?;
+    let mix = machine(p, threads, waits(p, b.load)?, eight)?;
     let base = rates(&run(&mix, "cfs", effort)?);
     let got = rates(&run(&mix, "vsmtio", effort)?);
     let mean = (got.0 / base.0 + got.1 / base.1) / 2.0;

@@ -41,6 +41,15 @@ pub(super) fn build(mix: &Mix, policy: &str, seed: u64) -> anyhow::Result<Sim> {
     assemble(mix, &attached, &host, seed)
 }
 
+/// How the machine is shared, for its policy.
+pub(super) const fn sharing(mix: &Mix) -> Sharing {
+    Sharing {
+        vms_per_pcpu: mix.vms.len() as u32,
+        slice: mix.slice,
+        sweep_permille: 0,
+    }
+}
+
 /// The host policy of a machine that is shared so.
 pub(in crate::reproduce) type Host<'a> =
     dyn Fn(&Sharing) -> anyhow::Result<Box<dyn Hypervisor>> + 'a;
@@ -52,12 +61,7 @@ pub(in crate::reproduce) fn assemble(
     host: &Host<'_>,
     seed: u64,
 ) -> anyhow::Result<Sim> {
-    let sharing = Sharing {
-        vms_per_pcpu: mix.vms.len() as u32,
-        slice: mix.slice,
-        sweep_permille: 0,
-    };
-    let policy = host(&sharing)?;
+    let policy = host(&sharing(mix))?;
     let smt = mix.smt.unwrap_or_default();
     let mut machine = Machine::new(mix.pcpus, mix.smt.is_some(), mix.costs, smt);
     let mut guests = Vec::new();
