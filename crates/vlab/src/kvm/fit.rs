@@ -108,6 +108,7 @@ pub(super) fn dilate(scenario: &mut Scenario, by: u64) {
 
 #[cfg(test)]
 mod tests {
+    use experiment::scenario::Load;
     use units::Ns;
 
     use super::*;
@@ -137,6 +138,34 @@ mod tests {
         assert!(
             matches!(&scenario.loads[0].kind, LoadKind::Pulse { device, .. } if *device == Ns::from_ms(2))
         );
+    }
+
+    /// What says `--backend kvm` in its first lines can be had on an emulated host.
+    #[test]
+    fn the_scenarios_for_real_vms_fit_an_emulated_host() {
+        let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            let text = std::fs::read_to_string(&path).unwrap();
+            let name = path.file_name().unwrap().to_str().unwrap();
+            let mut head = text.lines().take_while(|line| line.starts_with('#'));
+            if !head.any(|line| line.contains("--backend kvm")) {
+                continue;
+            }
+            let scenario = Scenario::parse(&text, name).unwrap();
+            check_nested(&scenario).unwrap();
+            let needs_files = |load: &Load| matches!(load.kind, LoadKind::Fsync { .. });
+            assert!(!scenario.loads.iter().any(needs_files), "{name}");
+            found.push(name.to_owned());
+        }
+        found.sort_unstable();
+        let known = [
+            "host-policies.toml",
+            "kvm-smoke.toml",
+            "kvm-what-helps.toml",
+        ];
+        assert_eq!(found, known);
     }
 
     #[test]

@@ -160,6 +160,11 @@ impl Queue {
 
     /// The next one runs for so long; who it was.
     fn turn(&mut self, ran: Ns) -> usize {
+        self.turn_of(|_| ran)
+    }
+
+    /// The same if it depends on who it is.
+    fn turn_of(&mut self, ran: impl Fn(usize) -> Ns) -> usize {
         let members: Vec<usize> = (0..self.table.len()).collect();
         let runnable: Vec<usize> = self.waits.iter().map(|(vcpu, _)| *vcpu).collect();
         let vcpu = pick(&mut self.table, &members, &runnable, &self.settings).unwrap();
@@ -167,6 +172,7 @@ impl Queue {
         let at = runnable.iter().position(|one| *one == vcpu).unwrap();
         let waited = self.served - self.waits.remove(at).1;
         self.longest[vcpu] = self.longest[vcpu].max(waited);
+        let ran = ran(vcpu);
         self.table[vcpu].on_charge(ran, &self.settings);
         self.served += ran;
         self.waits.push((vcpu, self.served));
@@ -194,6 +200,27 @@ fn turns_that_are_too_long_are_still_taken_in_turn() {
     let order = turns.map(|ran| queue.turn(Ns::from_ms(ran)));
     assert_eq!(order, [0, 1, 0, 1, 0, 1, 0, 1]);
     assert_eq!(queue.longest, [50, 300].map(Ns::from_ms));
+}
+
+/// A turn that ends a tenth of a millisecond early leaves a little credit, which is worth
+/// another whole turn, and the reset after that forgives it: whose turns end so has two for
+/// each one of the other, whose turns end as much too late. Debts that are kept make it even.
+#[test]
+fn turns_that_end_early_are_had_twice() {
+    let keeps_debt = Settings {
+        reset: Reset::AddToDebt,
+        ..Settings::default()
+    };
+    let turns = |settings: &Settings| {
+        let mut queue = Queue::new(&[256, 256], settings);
+        let length = |vcpu| Ns::from_us([9_900, 10_100][vcpu]);
+        let early = (0..3000).filter(|_| queue.turn_of(length) == 0).count();
+        [early, 3000 - early]
+    };
+    assert_eq!(turns(&Settings::default()), [2000, 1000]);
+    let [early, late] = turns(&keeps_debt);
+    // By time: 9.9 to 10.1.
+    assert!((early * 99).abs_diff(late * 101) < 1000, "{early} {late}");
 }
 
 /// One turn of 10 ms leaves exactly nothing, and that is enough for another one (K12): the
