@@ -262,14 +262,14 @@ fn bursts_with_pauses() {
     }
     let mut compared = 0;
     let of = |m: &&experiment::scenario::Measured| {
-        m.load == "burst-50-pause-150" && m.vms_per_pcpu == 2 && m.source == "pauses.json"
+        m.load == "burst-50-pause-150" && m.vms_per_pcpu == 2 && m.source.ends_with("24b.json")
     };
     for measured in scenario.measured.iter().filter(of) {
         let error = rate(&measured.load, &measured.arm) / measured.ops_per_s - 1.0;
         println!("{} {error:+.3}", measured.arm);
-        // A known miss, +0.116: that day's daemon gave levers later (`wakeup.urgent`).
+        // A known miss, +0.103, of 16 rounds that scatter by a third.
         let bound = match measured.arm.as_str() {
-            "vmigrater" => 0.15,
+            "vmigrater" => 0.11,
             _ => TOLERANCE,
         };
         assert!(error.abs() < bound, "{}: {error:+.3}", measured.arm);

@@ -329,6 +329,8 @@ fn variation(
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::super::experiments::EXPERIMENTS;
     use super::super::outcome::published;
     use super::*;
@@ -443,6 +445,32 @@ mod tests {
             ("figx: y", false)
         );
         assert_eq!(found.fixing[0].after, Some(1.005));
+    }
+
+    /// docs/results has every parameter, as it is now, and docs/reproduction.md a line for
+    /// each: `vlab reproduce --quick --sensitivity --json docs/results/sensitivity.json`
+    /// after a change of parameters.toml, its output in sensitivity.txt beside that.
+    #[test]
+    fn what_is_kept_is_of_the_parameters_as_they_are() {
+        let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+        let kept = Sensitivity::load(&docs.join("results/sensitivity.json")).unwrap();
+        let read = |name: &str| std::fs::read_to_string(docs.join(name)).unwrap();
+        assert_eq!(kept.text(), read("results/sensitivity.txt"));
+        let doc = read("reproduction.md");
+        let parameters = Parameters::load(&[]).unwrap();
+        assert_eq!(kept.parameters.len(), parameters.iter().count());
+        for (parameter, varied) in parameters.iter().zip(&kept.parameters) {
+            let Parameter { name, fixed_by, .. } = parameter;
+            assert_eq!((name, fixed_by), (&varied.name, &varied.fixed_by));
+            assert!((parameter.value - varied.value).abs() < 1e-9, "{name}");
+            let values: Vec<f64> = varied.variations.iter().map(|v| v.value).collect();
+            let others = match varied.read_by.is_empty() {
+                true => Vec::new(),
+                false => parameter.others(),
+            };
+            assert_eq!(values, others, "{name}");
+            assert!(doc.contains(&varied.line()), "no line for {name}");
+        }
     }
 
     #[test]
