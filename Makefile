@@ -36,7 +36,7 @@ demo-vm: ## the same on two real VMs, where /dev/kvm cannot boot them inside an 
 	$(target)/release/vlab run scenarios/kvm-smoke.toml --backend kvm --guest-kernel 6.1 --rounds 1 --json $(target)/demo-vm.json
 	$(target)/release/vlab report $(target)/demo-vm.json --html $(target)/demo-vm.html
 
-test: ## lints, tests, VM matrix (as root, about 47 minutes on 2 CPUs)
+test: ## lints, tests, VM matrix (as root, about 50 minutes on 2 CPUs)
 	@scripts/test
 
 bench: bench-native bench-vm ## both parts of what takes long: figures, and proofs in VMs (as root, more than an hour)
