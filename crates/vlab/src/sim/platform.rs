@@ -68,17 +68,12 @@ pub(crate) fn by_name(name: &str, cpus: u32) -> anyhow::Result<Platform> {
         // 99th percentile of 151 to 171 us (scenarios/check-freezer.toml).
         "bed" => Platform {
             costs: Costs {
-                vcpu_switch: Ns::ZERO,
-                vcpu_wake: Ns::ZERO,
-                vcpu_cache: Ns::ZERO,
-                cache_after: Ns::from_ms(1),
-                vcpu_migration: Ns::ZERO,
-                ipi: Ns::ZERO,
                 // Alone on its CPU, which halts while it waits and is itself a VM's, a
                 // request takes 50, 70 and 123 us longer than with compute beside it
                 // (1 / 5263, 4855 and 3833 against 1 / 7139, 7378 and 7273 with
                 // SCHED_FIFO: docs/results/co-runners.json, demo, parts-pulse).
                 resume: Ns::from_us(70),
+                ..Costs::FREE
             },
             smt: Smt::default(),
             kernel: KernelSettings {

@@ -36,7 +36,7 @@ const SAME: f64 = 1e-6;
 const NEAR: f64 = 0.05;
 const NEAR_PING: f64 = 0.25;
 
-/// iSche's hosts have no such domain, but their pings fall among dd's blocks.
+/// iSche's machine is small: dd comes out as printed, and its pings nearer than ISACS'.
 const PRINTED: f64 = 0.006;
 const ISCHE_PING: f64 = 0.10;
 
