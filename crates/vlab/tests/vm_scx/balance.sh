@@ -23,8 +23,7 @@ for how in off on; do
 	taskset -p 2 "$one" >/dev/null
 	sleep 1
 	vcpus_on 3
-	sleep 3
-	measure "$how"
+	settled "$how"
 	finish balance
 done
 

@@ -69,6 +69,13 @@ measure() {
 	echo "$1 $(cat /tmp/stats)"
 }
 
+# settled KEY: the same after 3 s in which the measuring program starts. Its start takes so
+# much of a pCPU in a VM that vCPUs leave it, as they should (relief.h).
+settled() {
+	scx_vcpu stats --every 3s --count 2 --json | tail -n 1 >/tmp/stats
+	echo "$1 $(cat /tmp/stats)"
+}
+
 change() {
 	scx_vcpu set "$@" || echo "set-failed $*"
 }
