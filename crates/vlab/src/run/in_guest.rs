@@ -25,7 +25,7 @@ use super::io_load::ComputeLoad;
 use super::io_load::DataFiles;
 use super::io_load::IoLoad;
 use super::phase::liveness;
-use super::phase::warmup;
+use super::plan::warmup;
 use super::record;
 use super::record::Recorder;
 pub(crate) use super::record::Recording;

@@ -21,6 +21,7 @@ pub(crate) mod keep;
 mod machine;
 mod narrow;
 mod phase;
+mod plan;
 mod process;
 mod progress;
 mod record;
@@ -167,9 +168,11 @@ pub fn run(args: &RunArgs) -> anyhow::Result<String> {
     }
     let cpus = narrow::cpus(&scenario)?;
     freezer::probe()?;
-    for &vms in &scenario.sharing.vms_per_pcpu {
-        phase::plan(&scenario, vms, &cpus, Ns::ZERO)
-            .map_err(|error| Unusable(format!("{error:#}")))?;
+    for step in schedule::steps(&scenario) {
+        if step.round == 0 && step.arm.is_some() {
+            plan::of(&scenario, &step, &cpus, Ns::ZERO)
+                .map_err(|error| Unusable(format!("{error:#}")))?;
+        }
     }
     let vmigrater = narrow::vmigrater(args, &scenario)?;
     check_json(args.json.as_deref())?;

@@ -11,10 +11,6 @@ use experiment::result::Phase;
 use experiment::scenario::ArmKind;
 use experiment::scenario::Scenario;
 use freezer::Freezer;
-use freezer::Plan;
-use freezer::plan::Lane;
-use freezer::plan::MAX_ON;
-use freezer::plan::MIN_OFF;
 use freezer::trace::Span;
 use freezer::trace::Trace;
 use units::CpuSet;
@@ -31,16 +27,13 @@ use super::io_load::ComputeLoad;
 use super::io_load::DataFiles;
 use super::io_load::IoLoad;
 use super::machine::Snapshot;
+use super::plan;
 use super::record;
 use super::record::Recorder;
 use super::schedule;
 use super::schedule::Step;
 use crate::load::Window;
 use crate::load::now;
-
-/// A warm-up has at least so many periods: what predicts slices must have seen
-/// some, and with many VMs half a second has only a few.
-const WARMUP_PERIODS: u64 = 10;
 
 /// Added to the planned length of a phase before the freezer ends it by itself.
 const GRACE: Ns = Ns::from_secs(60);
@@ -67,43 +60,6 @@ pub(super) struct Bench<'a> {
     pub(super) warnings: Vec<String>,
 }
 
-/// The plan for a number of VMs; the first gaps come later by `lead`.
-pub(super) fn plan(scenario: &Scenario, vms: u32, cpus: &CpuSet, lead: Ns) -> anyhow::Result<Plan> {
-    let slice = scenario.sharing.slice;
-    let plan = match vms {
-        // Nothing is taken away, but the steal page is there to be watched: the
-        // shortest gap after the longest slice.
-        1 => Plan::fixed(MAX_ON, MIN_OFF, 0, cpus),
-        _ => Plan::fixed(
-            slice,
-            slice * u64::from(vms - 1),
-            scenario.sharing.sweep_permille,
-            cpus,
-        ),
-    };
-    let plan = plan
-        .with_context(|| format!("{vms} VMs per pCPU with slices of {slice} cannot be frozen"))?;
-    let lanes = plan.lanes().iter().map(|lane| Lane {
-        first_on: if vms == 1 {
-            MAX_ON
-        } else {
-            lane.first_on + lead
-        },
-        ..lane.clone()
-    });
-    Ok(Plan::new(lanes.collect())?)
-}
-
-/// How long a phase with so many VMs warms up.
-pub(super) fn warmup(scenario: &Scenario, vms: u32) -> Ns {
-    let periods = if vms > 1 {
-        scenario.sharing.slice * u64::from(vms) * WARMUP_PERIODS
-    } else {
-        Ns::ZERO
-    };
-    scenario.measure.warmup.max(periods)
-}
-
 impl Bench<'_> {
     /// Measures one phase. Whatever it started has ended when it returns.
     pub(super) fn measure(&mut self, step: &Step<'_>) -> anyhow::Result<Phase> {
@@ -125,7 +81,7 @@ impl Bench<'_> {
         };
         steps.done("start I/O");
         let detail = self.record.detail(step.arm.is_some(), step.round);
-        let recorder = self.recorder(io.tids(), step.vms_per_pcpu)?;
+        let recorder = self.recorder(io.tids(), step)?;
         steps.done("load recorder");
         // The freezer last, so that an error or Ctrl-C gives the CPUs back before
         // it waits for children to end.
@@ -142,7 +98,7 @@ impl Bench<'_> {
             }
         };
         steps.done("start freezer and arm");
-        let warmup = warmup(self.scenario, step.vms_per_pcpu);
+        let warmup = plan::warmup_of(self.scenario, step);
         let lead = record::lead(self.scenario.measure.window, warmup);
         self.interrupt.sleep_until(warm_from + (warmup - lead))?;
         if let Some(recorder) = &recorder {
@@ -230,14 +186,15 @@ impl Bench<'_> {
 
     /// A recorder of the I/O threads, unless there are none, nobody wants one, or
     /// this kernel cannot.
-    fn recorder(&mut self, tids: &[u32], vms: u32) -> anyhow::Result<Option<Recorder>> {
+    fn recorder(&mut self, tids: &[u32], step: &Step<'_>) -> anyhow::Result<Option<Recorder>> {
         if tids.is_empty() || !self.record.on {
             return Ok(None);
         }
         // Generously: the log must also hold what is recorded until it is stopped.
         let window = self.scenario.measure.window;
-        let lead = record::lead(window, warmup(self.scenario, vms));
-        let length = lead + window + self.scenario.sharing.slice * u64::from(vms);
+        let lead = record::lead(window, plan::warmup_of(self.scenario, step));
+        let slices = self.scenario.sharing.slice * u64::from(step.vms_per_pcpu);
+        let length = lead + window + slices;
         match Recorder::load(tids, length) {
             Ok(recorder) => Ok(Some(recorder)),
             Err(error) => {
@@ -279,9 +236,12 @@ impl Bench<'_> {
         } else {
             Ns::ZERO
         };
-        let plan = plan(self.scenario, step.vms_per_pcpu, &self.cpus, lead)?;
+        let plan = plan::of(self.scenario, step, &self.cpus, lead)?;
+        if arm.host_policy.is_some() {
+            self.warn(plan::SIMULATED.to_owned());
+        }
         let length =
-            lead + warmup(self.scenario, step.vms_per_pcpu) + self.scenario.measure.window + GRACE;
+            lead + plan::warmup_of(self.scenario, step) + self.scenario.measure.window + GRACE;
         let freezer = Freezer::start(&plan, &freezer::Options::new(length))?;
         let started = freezer.span().from;
         let map = freezer

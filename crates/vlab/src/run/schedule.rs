@@ -132,7 +132,7 @@ pub(crate) fn needs_fio(scenario: &Scenario) -> bool {
 mod tests {
     use units::Ns;
 
-    use super::super::phase;
+    use super::super::plan;
     use super::*;
 
     fn scenario(compute: u32) -> Scenario {
@@ -180,7 +180,7 @@ mod tests {
         let length: Ns = steps
             .iter()
             .map(|step| {
-                let warmup = phase::warmup(&scenario, step.vms_per_pcpu);
+                let warmup = plan::warmup(&scenario, step.vms_per_pcpu);
                 warmup + scenario.measure.window + overhead(step)
             })
             .sum();

@@ -15,6 +15,7 @@ pub(crate) mod platform;
 mod points;
 pub(crate) mod profile;
 mod recorded;
+pub(crate) mod replay;
 pub mod sweep;
 mod work;
 

@@ -124,7 +124,7 @@ pub(super) fn simulate(
 
 /// The seed of a round: the scenario's in the first, in the others a child of it. The
 /// next numbers would be those of other points of a sweep over `sim.seed`.
-fn seed_of(seed: u64, round: u32) -> u64 {
+pub(super) fn seed_of(seed: u64, round: u32) -> u64 {
     if round == 0 {
         return seed;
     }

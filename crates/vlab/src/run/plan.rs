@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the freezer is to do in a phase.
+
+use anyhow::Context;
+use experiment::scenario::Arm;
+use experiment::scenario::HostPolicy;
+use experiment::scenario::Scenario;
+use freezer::Plan;
+use freezer::plan::Lane;
+use freezer::plan::MAX_ON;
+use freezer::plan::MIN_OFF;
+use freezer::plan::Pattern;
+use units::CpuSet;
+use units::Ns;
+
+use super::Unusable;
+use super::schedule::Step;
+use crate::sim::replay;
+
+/// A warm-up has at least so many periods: what predicts slices must have seen
+/// some, and with many VMs half a second has only a few.
+const WARMUP_PERIODS: u64 = 10;
+
+/// Under a host policy slices have lengths of its own; a warm-up has at least this: ten
+/// turns of two VMs that have 30 ms each (K3, S4).
+const POLICY_WARMUP: Ns = Ns::from_ms(600);
+
+/// Simulated beyond warm-up and window, so that a program that is ready late sees no
+/// slice twice.
+const SPARE: Ns = Ns::from_secs(1);
+
+/// What a reader of a result with host policies must know.
+pub(super) const SIMULATED: &str = "slices and gaps under a host_policy are those that its simulator gives this VM, replayed: that host does not see what the guest does";
+
+/// The plan of a step; the first gaps come later by `lead`.
+pub(super) fn of(
+    scenario: &Scenario,
+    step: &Step<'_>,
+    cpus: &CpuSet,
+    lead: Ns,
+) -> anyhow::Result<Plan> {
+    let slice = scenario.sharing.slice;
+    let vms = step.vms_per_pcpu;
+    let plan = match vms {
+        // Nothing is taken away, but the steal page is there to be watched: the
+        // shortest gap after the longest slice.
+        1 => Plan::fixed(MAX_ON, MIN_OFF, 0, cpus),
+        _ if policy(step).is_some() => return under_policy(scenario, step, cpus, lead),
+        _ => Plan::fixed(
+            slice,
+            slice * u64::from(vms - 1),
+            scenario.sharing.sweep_permille,
+            cpus,
+        ),
+    };
+    let plan = plan
+        .with_context(|| format!("{vms} VMs per pCPU with slices of {slice} cannot be frozen"))?;
+    let lanes = plan.lanes().iter().map(|lane| Lane {
+        first_on: if vms == 1 {
+            MAX_ON
+        } else {
+            lane.first_on + lead
+        },
+        ..lane.clone()
+    });
+    Ok(Plan::new(lanes.collect())?)
+}
+
+/// What the simulated host of its arm gives this VM.
+fn under_policy(
+    scenario: &Scenario,
+    step: &Step<'_>,
+    cpus: &CpuSet,
+    lead: Ns,
+) -> anyhow::Result<Plan> {
+    let length = warmup_of(scenario, step) + scenario.measure.window + SPARE;
+    let lanes = replay::slices(scenario, step, length)?;
+    let lanes = cpus.iter().zip(lanes).map(|(cpu, pairs)| {
+        let first = pairs.first().map_or(Ns::ZERO, |pair| pair.on);
+        Lane {
+            cpu,
+            first_on: (first + lead).min(MAX_ON),
+            pattern: Pattern::Recorded(pairs),
+        }
+    });
+    Plan::new(lanes.collect())
+        .map_err(|error| Unusable(format!("arm {}: {error}", step.name)).into())
+}
+
+/// Who schedules the VMs of the step's arm, if the scenario says so.
+fn policy(step: &Step<'_>) -> Option<HostPolicy> {
+    step.arm.and_then(|arm: &Arm| arm.host_policy)
+}
+
+/// How long a phase with so many VMs warms up.
+pub(super) fn warmup(scenario: &Scenario, vms: u32) -> Ns {
+    let periods = if vms > 1 {
+        scenario.sharing.slice * u64::from(vms) * WARMUP_PERIODS
+    } else {
+        Ns::ZERO
+    };
+    scenario.measure.warmup.max(periods)
+}
+
+/// The same of a step for which this machine's CPUs are frozen.
+pub(super) fn warmup_of(scenario: &Scenario, step: &Step<'_>) -> Ns {
+    let least = policy(step).map_or(Ns::ZERO, |_| POLICY_WARMUP);
+    warmup(scenario, step.vms_per_pcpu).max(least)
+}
