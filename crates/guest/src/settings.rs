@@ -200,3 +200,45 @@ impl Settings {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use units::Permille;
+
+    use super::*;
+
+    /// Where the paragraphs state a value, and off where they know of no such thing. Each
+    /// part is compared, so that nothing of ours slips in with a default.
+    #[test]
+    fn the_published_profile_has_nothing_of_ours() {
+        let published = Settings::published();
+        // V7, V8: a heartbeat of 300 us on every vCPU.
+        assert_eq!(published.source, SourceChoice::Heartbeat);
+        assert_eq!(published.heartbeat.period, Ns::from_us(300));
+        // V10: this slice is as long as the last.
+        assert_eq!(published.estimator, EstimatorChoice::LastValue);
+        assert_eq!(published.slice.min_gap, Ns::ZERO);
+        // V15: T_det of 5 ms, one period decides.
+        assert_eq!(published.iobound.window, Ns::from_ms(5));
+        assert_eq!(published.iobound.min_accounted, Ns::ZERO);
+        assert_eq!(published.iobound.enter, Permille::new(501));
+        assert_eq!(published.iobound.leave, Permille::new(501));
+        assert_eq!(published.iobound.leave_windows, 1);
+        assert_eq!(published.iobound.idle, Ns::ZERO);
+        assert_eq!(published.iobound.stay, Ns::ZERO);
+        // V17: two heartbeats before the end.
+        let placement = &published.placement;
+        let margin = placement::Margin::Fixed(published.heartbeat.period * 2);
+        assert_eq!(placement.margin, margin);
+        assert!(placement.push && placement.pull && placement.soon_active);
+        assert!(!placement.spread && !placement.completion);
+        assert!(!published.completion_prior);
+        // No lever, no budget, nobody is let go to compare, nothing is held back.
+        assert_eq!(published.wakeup.mode, wakeup::Mode::Off);
+        let budget = &published.budget;
+        assert_eq!((budget.per_slice_end, budget.worth), (0, 0));
+        assert!(!published.trial.enabled);
+        assert_eq!(published.mode, ModeChoice::Vmigrater);
+        assert!(!published.dry_run);
+    }
+}

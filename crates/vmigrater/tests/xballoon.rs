@@ -13,21 +13,18 @@ use std::time::Duration;
 use std::time::Instant;
 
 use common::Daemon;
-use common::Home;
-use common::freeze;
 use common::program::Program;
 use common::program::State;
 use common::program::one_request_after_another;
 use common::program::state;
+use common::scene::CPUS;
+use common::scene::Scene;
 use common::until;
-use freezer::Freezer;
 use guest::report::Report;
 use rustix::process::Signal;
 use units::CpuSet;
-use units::Ns;
 use vlab::load::compute::ComputeArgs;
 
-const CPUS: u32 = 2;
 /// Longer than any test here.
 const SECONDS: f64 = 120.0;
 
@@ -56,51 +53,39 @@ fn used(tid: u32) -> u64 {
     text.split_whitespace().next().unwrap().parse().unwrap()
 }
 
-/// The machine shared by two VMs, both programs, and a daemon in this mode.
-struct Scene {
+/// The task of the others' scene, and computation beside it.
+struct Balloons {
+    scene: Scene,
     compute: Vec<u32>,
-    io: u32,
+    /// Of the computing threads.
     before: Vec<State>,
-    home: Home,
-    _programs: [Program; 2],
-    freezer: Freezer,
+    _program: Program,
 }
 
-impl Scene {
+impl Balloons {
     fn new() -> Self {
-        let programs = [
-            Program::start("compute_program"),
-            Program::start("io_program"),
-        ];
-        let compute = programs[0].threads("compute-", CPUS as usize);
-        let io = programs[1].threads("pulse-", 1)[0];
-        let before = compute.iter().chain([&io]).map(|tid| state(*tid)).collect();
+        let program = Program::start("compute_program");
+        let compute = program.threads("compute-", CPUS as usize);
         Self {
+            before: compute.iter().map(|tid| state(*tid)).collect(),
             compute,
-            io,
-            before,
-            home: Home::new(),
-            _programs: programs,
-            freezer: freeze(Ns::from_ms(11), CPUS),
+            scene: Scene::new("io_program"),
+            _program: program,
         }
-    }
-
-    fn now(&self) -> Vec<State> {
-        let all = self.compute.iter().chain([&self.io]);
-        all.map(|tid| state(*tid)).collect()
     }
 
     /// Starts the daemon and waits until it holds computation.
     fn daemon(&self) -> (Daemon, Report) {
-        let mut command = self.home.command(&[]);
+        let home = &self.scene.home;
+        let mut command = home.command(&[]);
         command.args(["run", "--mode", "xballoon"]).arg(format!(
             "--steal-map-id={}",
-            self.freezer.steal_map_id().unwrap()
+            self.scene.freezer.steal_map_id().unwrap()
         ));
-        let daemon = Daemon::spawn(&self.home, &mut command);
+        let daemon = Daemon::spawn(home, &mut command);
         let mut report = None;
         until("a balloon is inflated again and again", || {
-            report = self.home.report();
+            report = home.report();
             report.as_ref().is_some_and(|report| {
                 report
                     .balloons
@@ -125,9 +110,11 @@ impl Scene {
     }
 
     fn all_is_restored(&self, how: &str) {
-        until(&format!("{how}: everything is as before"), || {
-            self.now() == self.before && self.balloons().is_empty()
+        until(&format!("{how}: all computation is as before"), || {
+            let now = self.compute.iter().map(|tid| state(*tid));
+            now.eq(self.before.iter().cloned()) && self.balloons().is_empty()
         });
+        self.scene.all_is_restored(how);
         let then: Vec<u64> = self.compute.iter().map(|tid| used(*tid)).collect();
         until("all compute threads run", || {
             self.compute
@@ -140,18 +127,19 @@ impl Scene {
 
 #[test]
 fn root_xballoon_holds_computation_raises_io_and_moves_nothing() {
-    let scene = Scene::new();
-    let (mut daemon, report) = scene.daemon();
+    let balloons = Balloons::new();
+    let scene = &balloons.scene;
+    let (mut daemon, report) = balloons.daemon();
     assert_eq!(report.does, "xballoon");
     // XB5: no other vCPU is used; XB1: the I/O-bound thread goes first.
     assert_eq!(report.moves.values().sum::<u64>(), 0, "{report:#?}");
     until("the I/O-bound thread goes first", || {
-        state(scene.io).attr != scene.before[2].attr
+        state(scene.io).attr != scene.before.attr
     });
     let io = state(scene.io);
     assert_eq!(
         (&io.cgroup, &io.mask),
-        (&scene.before[2].cgroup, &scene.before[2].mask)
+        (&scene.before.cgroup, &scene.before.mask)
     );
 
     // A held thread stands still while its vCPU runs on for others: between two
@@ -161,7 +149,7 @@ fn root_xballoon_holds_computation_raises_io_and_moves_nothing() {
     let (mut looks, mut still) = (0, 0);
     let end = Instant::now() + Duration::from_secs(60);
     while looks < LOOKS && Instant::now() < end {
-        for dir in scene.balloons() {
+        for dir in balloons.balloons() {
             let held = || {
                 fs::read_to_string(dir.join("cgroup.events"))
                     .is_ok_and(|events| events.contains("frozen 1"))
@@ -187,37 +175,31 @@ fn root_xballoon_holds_computation_raises_io_and_moves_nothing() {
     assert!(still * 10 >= looks * 9, "{still} of {looks}");
 
     // Computation is not starved: it keeps at least half of each slice.
-    let then: Vec<u64> = scene.compute.iter().map(|tid| used(*tid)).collect();
+    let then: Vec<u64> = balloons.compute.iter().map(|tid| used(*tid)).collect();
     let text = String::from_utf8(scene.home.run(&["status"]).stdout).unwrap();
     assert!(
         text.contains("xballoon") && text.contains("balloons"),
         "{text}"
     );
     until("all computation goes on", || {
-        let now = scene.compute.iter().map(|tid| used(*tid));
+        let now = balloons.compute.iter().map(|tid| used(*tid));
         now.zip(&then).all(|(now, then)| now > then + 50_000_000)
     });
     assert_eq!(daemon.stop().code(), Some(0));
-    scene.all_is_restored("after SIGTERM");
+    balloons.all_is_restored("after SIGTERM");
 }
 
 #[test]
 fn root_xballoon_leaves_nothing_when_it_is_killed() {
-    let scene = Scene::new();
-    let (mut daemon, _) = scene.daemon();
+    let balloons = Balloons::new();
+    let (mut daemon, _) = balloons.daemon();
     daemon.kill(daemon.daemon_pid(), Signal::KILL);
     assert_eq!(daemon.wait().code(), Some(128 + 9));
-    scene.all_is_restored("after SIGKILL of the daemon");
+    balloons.all_is_restored("after SIGKILL of the daemon");
 
     // Both at once: `restore` has to.
-    let (mut daemon, report) = scene.daemon();
-    daemon.hold(daemon.supervisor_pid());
-    let pid = rustix::process::Pid::from_raw(report.pid.cast_signed()).unwrap();
-    daemon.kill(pid, Signal::KILL);
-    daemon.kill(daemon.supervisor_pid(), Signal::KILL);
-    daemon.wait();
-    until("the lock is free and restore has been at work", || {
-        scene.home.run(&["restore"]).status.success()
-    });
-    scene.all_is_restored("after SIGKILL of both and restore");
+    let (mut daemon, _) = balloons.daemon();
+    daemon.kill_both();
+    assert!(balloons.scene.home.restore().status.success());
+    balloons.all_is_restored("after SIGKILL of both and restore");
 }

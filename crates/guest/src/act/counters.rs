@@ -56,6 +56,10 @@ counters! {
     LeverSet => "lever-set",
     /// Levers whose policy or slice somebody else had changed.
     LeverForeign => "lever-foreign",
+    /// CPUs that are back but could not be given back to their thread; tried again.
+    RepayFailed => "repay-failed",
+    /// Threads that ended before they could have all of their CPUs back.
+    OwedGone => "owed-gone",
     /// Children that had inherited our mask and got their parent's.
     Widened => "widened",
     /// Children for which that failed.

@@ -11,18 +11,23 @@
 //! whoever takes CPUs away and ends us before they return reads a warning.
 
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
 
 use units::CpuSet;
 use units::TaskKey;
 use units::Tid;
 
+use super::counters::Counter;
 use super::hold::Actor;
 use super::journal::Original;
 use super::mask;
 use super::sched;
 use super::task::Roots;
+use super::task::TaskError;
 
 /// A thread that has fewer CPUs than its owner gave it.
 #[derive(Clone, Debug)]
@@ -37,6 +42,8 @@ pub(super) struct Debt {
     missing: CpuSet,
     /// `comm`: cannot be read once the thread is gone.
     alive: Arc<File>,
+    /// Somebody was told already that it could not be given back.
+    told: Arc<AtomicBool>,
 }
 
 impl Debt {
@@ -59,6 +66,7 @@ impl Debt {
             left: facts.mask,
             missing,
             alive: Arc::new(dir.file("comm").ok()?),
+            told: Arc::default(),
         })
     }
 
@@ -66,15 +74,14 @@ impl Debt {
         self.alive.read_at(&mut [0; 16], 0).is_ok()
     }
 
-    /// Tries again. What is then still owed, if anything.
-    fn repay(&self, roots: &Roots) -> Repaid {
+    /// Tries again, by that system call. What is then still owed, if anything.
+    fn repay(&self, roots: &Roots, set: impl Fn(Tid, &CpuSet) -> io::Result<()>) -> Repaid {
         let tid = self.key.tid;
-        let Ok((_, facts)) = roots.facts(self.key) else {
-            return Repaid::Void;
+        let facts = match roots.facts(self.key) {
+            Ok((_, facts)) if self.is_alive() => facts,
+            Ok(_) | Err(TaskError::Gone { .. }) => return Repaid::Gone,
+            Err(error) => return Repaid::Failed(io::Error::other(error)),
         };
-        if !self.is_alive() {
-            return Repaid::Void;
-        }
         if facts.mask != self.left {
             // By the kernel itself, as some versions do.
             let has_all = self
@@ -88,19 +95,29 @@ impl Debt {
         if still == self.missing {
             return Repaid::Owed;
         }
-        if let Err(error) = sched::set_affinity(tid, &self.asked) {
-            tracing::warn!(%tid, %error, "CPUs that are back were not given back");
-            return Repaid::Void;
+        match set(tid, &self.asked) {
+            Ok(()) => {}
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Repaid::Gone,
+            Err(error) => return Repaid::Failed(error),
         }
         tracing::info!(%tid, cpus = %self.missing, "given back: the CPUs are online again");
-        match roots.facts(self.key) {
-            Ok((_, facts)) if !still.is_empty() => Repaid::Less(Arc::new(Self {
-                missing: still,
-                left: facts.mask,
-                ..self.clone()
-            })),
-            _ => Repaid::Paid,
+        if still.is_empty() {
+            return Repaid::Paid;
         }
+        let left = match roots.facts(self.key) {
+            Ok((_, facts)) => facts.mask,
+            Err(TaskError::Gone { .. }) => return Repaid::Gone,
+            // What the kernel makes of it.
+            Err(_) => {
+                let back = self.missing.and_not(&still);
+                self.left.iter().chain(back.iter()).collect()
+            }
+        };
+        Repaid::Less(Arc::new(Self {
+            missing: still,
+            left,
+            ..self.clone()
+        }))
     }
 }
 
@@ -115,8 +132,12 @@ pub(super) struct Owners {
 enum Repaid {
     /// It has all of its CPUs.
     Paid,
-    /// It is gone, or has been given another mask.
+    /// It has been given another mask by somebody else, who wins.
     Void,
+    /// It has ended.
+    Gone,
+    /// It could not be given anything: to be tried again.
+    Failed(io::Error),
     /// All of it is still offline.
     Owed,
     /// Some of it is: what is owed now.
@@ -126,7 +147,7 @@ enum Repaid {
 impl Actor {
     /// Gives a thread its owner's mask, see [`mask::give_back`], and remembers what
     /// of it is offline.
-    pub(super) fn give_back(&self, tid: Tid, original: &Original) -> std::io::Result<CpuSet> {
+    pub(super) fn give_back(&self, tid: Tid, original: &Original) -> io::Result<CpuSet> {
         let given = mask::give_back(&self.settings.roots, tid, original)?;
         self.note_debt(tid, original);
         Ok(given)
@@ -157,17 +178,39 @@ impl Actor {
     }
 
     /// Gives back what has come online. Returns the threads that have all of their
-    /// CPUs now. Reads a few files for each thread: not for one that has to be quick.
+    /// CPUs now. What fails stays owed, is counted each time and told once. Reads a few
+    /// files for each thread: not for one that has to be quick.
     pub fn repay(&self) -> Vec<Tid> {
+        self.repay_with(sched::set_affinity)
+    }
+
+    /// The same with the system call as an argument, so that tests can have it fail.
+    fn repay_with(&self, set: impl Fn(Tid, &CpuSet) -> io::Result<()>) -> Vec<Tid> {
         let mut paid = Vec::new();
         // They stay in the table meanwhile, for `owed_to`.
         for debt in &*self.debts.load_full() {
-            let less = match debt.repay(&self.settings.roots) {
+            let tid = debt.key.tid;
+            let less = match debt.repay(&self.settings.roots, &set) {
                 Repaid::Owed => continue,
+                Repaid::Failed(error) => {
+                    self.counters.add(Counter::RepayFailed);
+                    if !debt.told.swap(true, Ordering::Relaxed) {
+                        tracing::warn!(
+                            %tid, %error, cpus = %debt.missing,
+                            "CPUs that are back were not given back: trying again"
+                        );
+                    }
+                    continue;
+                }
                 Repaid::Less(less) => Some(less),
                 Repaid::Void => None,
+                Repaid::Gone => {
+                    self.counters.add(Counter::OwedGone);
+                    tracing::debug!(%tid, "ended before its CPUs were back");
+                    None
+                }
                 Repaid::Paid => {
-                    paid.push(debt.key.tid);
+                    paid.push(tid);
                     None
                 }
             };
@@ -212,8 +255,8 @@ impl Actor {
                 ..
             } = &**debt;
             tracing::warn!(
-                "thread {key} may not run on CPUs {missing}, which are offline; \
-                 once they are back: taskset -p -c {asked} {}",
+                "thread {key} may not run on CPUs {missing}, which are offline or could not be \
+                 given back; once they are back: taskset -p -c {asked} {}",
                 key.tid
             );
         }
@@ -258,6 +301,38 @@ mod tests {
         assert_eq!(stage.actor.repay(), [subject.tid]);
         assert_eq!(subject.mask(), both);
         assert!(!stage.actor.owes());
+    }
+
+    #[test]
+    fn root_what_could_not_be_given_back_is_tried_again() {
+        let (a, b) = cpus();
+        let both: CpuSet = [a, b].into_iter().collect();
+        let (stage, sys, subject) = owed(a, b);
+        let actor = &stage.actor;
+        comes_back(&sys, &both);
+        let fails = |errno| move |_: Tid, _: &CpuSet| Err(io::Error::from_raw_os_error(errno));
+        for errno in [libc::EPERM, libc::EINVAL, libc::ENOMEM] {
+            assert!(actor.repay_with(fails(errno)).is_empty());
+            assert!(actor.owes());
+        }
+        assert_eq!(actor.counters().get(Counter::RepayFailed), 3);
+        assert_eq!(subject.mask(), CpuSet::only(a));
+        assert_eq!(actor.repay(), [subject.tid]);
+        assert_eq!(subject.mask(), both);
+        assert!(!actor.owes());
+        assert_eq!(actor.counters().get(Counter::OwedGone), 0);
+    }
+
+    #[test]
+    fn root_who_ends_in_the_middle_of_it_is_owed_nothing() {
+        let (a, b) = cpus();
+        let (stage, sys, _subject) = owed(a, b);
+        comes_back(&sys, &[a, b].into_iter().collect());
+        let gone = |_: Tid, _: &CpuSet| Err(io::Error::from_raw_os_error(libc::ESRCH));
+        assert!(stage.actor.repay_with(gone).is_empty());
+        assert!(!stage.actor.owes());
+        assert_eq!(stage.actor.counters().get(Counter::OwedGone), 1);
+        assert_eq!(stage.actor.counters().get(Counter::RepayFailed), 0);
     }
 
     #[test]
@@ -345,5 +420,6 @@ mod tests {
             assert!(std::time::Instant::now() < end);
             assert!(stage.actor.repay().is_empty());
         }
+        assert_eq!(stage.actor.counters().get(Counter::OwedGone), 1);
     }
 }

@@ -157,6 +157,11 @@ impl Held {
         self.0.slot.position().ended()
     }
 
+    /// Is it the same hold, and not just one on the same thread?
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Tests are whoever has his hands on a thread, and descheduled.
     #[cfg(test)]
     pub(crate) fn hands_on(&self) -> MutexGuard<'_, ()> {
@@ -206,13 +211,33 @@ impl Inner {
         }
     }
 
+    /// Ends the hold. False if it was over: then whoever ended it sees to the mask, and
+    /// may have done so long ago.
+    fn end(&self) -> bool {
+        let mut position = self.slot.position();
+        while !position.ended() {
+            match self.slot.change(position, position.end()) {
+                Ok(()) => return true,
+                Err(now) => position = now,
+            }
+        }
+        false
+    }
+
+    /// Is it over, and nothing of it in force any more or about to be?
+    ///
+    /// The position first: whoever sets a lever notes it before he looks a second time
+    /// whether the hold has ended.
+    fn is_idle(&self) -> bool {
+        self.slot.position().is_settled() && self.slot.lever() == Lever::Off
+    }
+
     /// Takes the entry of an ended hold out, once no mover can touch the thread
     /// any more, everything has been taken back, and no child can have
     /// inherited anything, either because none was started or because they
     /// have been looked at.
     pub(super) fn retire(&self, no_heirs: impl FnOnce(Option<u32>) -> bool) {
-        let idle = self.slot.position().is_settled() && self.slot.lever() == Lever::Off;
-        if idle && no_heirs(self.last_tid) {
+        if self.is_idle() && no_heirs(self.last_tid) {
             self.swept.store(true, Ordering::Release);
             self.slot.erase();
         }
@@ -250,9 +275,47 @@ const BURIED: usize = 4096;
 pub(super) struct Registry {
     pub(super) live: HashMap<TaskKey, Arc<Inner>>,
     pub(super) over: Vec<Arc<Inner>>,
+    /// Holds that have ever begun, by their thread's id: see [`Standing::Clear`].
+    begun: [u64; BEGUN],
+}
+
+/// Counts of holds that have begun. Threads that share one only make each other look
+/// once more.
+const BEGUN: usize = 32;
+
+/// How it stands with a thread.
+enum Standing {
+    /// It is held.
+    Held(Arc<Inner>),
+    /// A hold of it has ended, but what was set is in force still, or a mover that was
+    /// overtaken by the end may still set it. To take hold of it now would be to take
+    /// what is ours for its owner's, and whoever lets go would undo what is done next.
+    Ending,
+    /// Nothing of it is ours. What is read of it is its owner's if this number is still
+    /// the same afterwards: else a hold may have begun and ended meanwhile.
+    Clear(u64),
 }
 
 impl Registry {
+    fn standing(&self, key: TaskKey) -> Standing {
+        let live = self.live.get(&key);
+        if let Some(inner) = live.filter(|inner| !inner.slot.position().ended()) {
+            return Standing::Held(Arc::clone(inner));
+        }
+        let over = self.over.iter().filter(|inner| inner.original.key == key);
+        if live.into_iter().chain(over).all(|inner| inner.is_idle()) {
+            Standing::Clear(self.begun[begun_at(key)])
+        } else {
+            Standing::Ending
+        }
+    }
+
+    fn begin(&mut self, inner: &Arc<Inner>) {
+        let key = inner.original.key;
+        self.begun[begun_at(key)] += 1;
+        self.live.insert(key, Arc::clone(inner));
+    }
+
     /// Sorts out holds that have ended.
     fn tidy(&mut self) {
         let over = self
@@ -262,6 +325,10 @@ impl Registry {
         self.over
             .retain(|inner| !inner.swept.load(Ordering::Acquire));
     }
+}
+
+const fn begun_at(key: TaskKey) -> usize {
+    key.tid.0 as usize % BEGUN
 }
 
 /// Adopts, moves and releases threads. See the module.

@@ -135,6 +135,11 @@ impl Sleeper {
         sched::affinity(self.tid()).unwrap()
     }
 
+    /// Somebody gives it another mask.
+    pub(crate) fn choose(&self, mask: &CpuSet) {
+        sched::set_affinity(self.tid(), mask).unwrap();
+    }
+
     pub(crate) fn attr(&self) -> sched::Attr {
         sched::attr(self.tid()).unwrap()
     }

@@ -181,7 +181,7 @@ fn let_go(core: &Core) {
 /// Does what movers have put off.
 pub(super) fn catch_up(core: &Core) {
     for held in core.take_left_over().iter() {
-        mover::let_go(core, held, Wait::ForOthers);
+        mover::give_back(core, held, Wait::ForOthers);
     }
     release_ended(core);
     trials::catch_up(core);

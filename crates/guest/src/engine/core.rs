@@ -71,7 +71,7 @@ pub(super) struct Core {
     sweep_due: AtomicBool,
     /// A mover could not let go of a task without waiting for another vCPU's.
     put_off: AtomicBool,
-    /// Such tasks that no seat names any more.
+    /// Such tasks that their seat does not name any more.
     left_over: ArcSwap<Vec<Held>>,
     phase: Phase,
 }

@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::atomic::fence;
 use std::sync::mpsc::Receiver;
 use std::sync::mpsc::Sender;
 
@@ -29,6 +30,7 @@ use super::seat::Seated;
 use super::thread::Home;
 use super::trials;
 use crate::act::Held;
+use crate::act::Refusal;
 use crate::act::hold::ForeignChange;
 use crate::act::hold::MoveError;
 use crate::sense::SlotState;
@@ -139,7 +141,8 @@ pub(super) fn run(
 pub(super) fn seat(core: &Core, slot: usize, wait: Wait) {
     let shared = core.sense.shared();
     let task = shared.task(slot);
-    if task.state != SlotState::Live || core.seats[slot].seated(&task).is_some() {
+    let seated = core.seats[slot].seated(&task);
+    if task.state != SlotState::Live || seated.is_some_and(|seated| !seated.held.is_over()) {
         return;
     }
     core.seats[slot].look_at(&task);
@@ -151,6 +154,7 @@ pub(super) fn seat(core: &Core, slot: usize, wait: Wait) {
     };
     if core.trials.is_free(core, key.tid) {
         core.seats[slot].set_free(true);
+        core.seats[slot].set_again(false);
         core.control_poke.poke();
         return;
     }
@@ -160,9 +164,16 @@ pub(super) fn seat(core: &Core, slot: usize, wait: Wait) {
         Ok(held) => held,
         Err(refusal) => {
             tracing::debug!(%key, %refusal, "left alone");
+            if matches!(refusal, Refusal::Busy { .. }) {
+                try_again(core, slot);
+            }
             return;
         }
     };
+    if core.seats[slot].holds(&held) {
+        // Another mover was quicker. What it has done since stands in the seat.
+        return;
+    }
     let comm = held.original().comm.clone();
     tracing::debug!(%key, comm, allowed = %held.allowed(), "I/O-bound");
     let deciding = Deciding {
@@ -173,14 +184,18 @@ pub(super) fn seat(core: &Core, slot: usize, wait: Wait) {
         on_cpu: task.on_cpu,
     };
     let priority = core.settings.priority(&comm).unwrap_or_default();
-    let seated = Seated::new(held, task.tgid, comm.clone(), priority, deciding);
+    let seated = Arc::new(Seated::new(
+        held,
+        task.tgid,
+        comm.clone(),
+        priority,
+        deciding,
+    ));
     // Of another task only if a mover was descheduled for so long that its slot was freed
     // and taken again: nobody else would give that one back.
-    let before = core.seats[slot].take(seated);
-    if let Some(before) = before.filter(|before| before.key != key)
-        && !let_go(core, &before.held, wait)
-    {
-        core.put_off_unseated(&before.held);
+    let before = core.seats[slot].take(&seated);
+    if let Some(before) = before.filter(|before| before.key != key) {
+        give_back(core, &before.held, wait);
     }
     core.phase_begins();
     if core.trials.wants(&comm) {
@@ -188,6 +203,60 @@ pub(super) fn seat(core: &Core, slot: usize, wait: Wait) {
     } else if core.trials.is_let_go(&comm) {
         // Decided while we took hold.
         trials::free(core, slot, wait);
+    }
+    check_in(core, slot, &seated, wait);
+}
+
+/// The phase may have ended, or the hold, while we took hold of the task: whoever ended it
+/// found the seat empty, and nobody would come again.
+fn check_in(core: &Core, slot: usize, seated: &Arc<Seated>, wait: Wait) {
+    let seat = &core.seats[slot];
+    let task = core.sense.shared().task(slot);
+    match task.state {
+        SlotState::Live if seated.is_of(&task) => {
+            if seated.held.is_over() {
+                seat_anew(core, slot, seated, wait);
+            }
+        }
+        SlotState::Left | SlotState::Exited if seated.is_of(&task) => release(core, slot, wait),
+        // The slot is not its any more.
+        _ => {
+            if seat.leave_of(seated) {
+                give_back(core, &seated.held, wait);
+                core.phase_may_end();
+            }
+        }
+    }
+}
+
+/// The hold of a task that still does I/O has ended behind its seat's back.
+fn seat_anew(core: &Core, slot: usize, seated: &Arc<Seated>, wait: Wait) {
+    let seat = &core.seats[slot];
+    let task = core.sense.shared().task(slot);
+    // Of any other its end sees to the seat.
+    if task.state == SlotState::Live && seated.is_of(&task) && seat.leave_of(seated) {
+        tracing::debug!(key = %seated.key, "its hold has ended: taking another");
+        // Stays so if it is refused.
+        try_again(core, slot);
+        self::seat(core, slot, wait);
+    }
+}
+
+/// Has the control thread try to take hold of the task in this slot.
+fn try_again(core: &Core, slot: usize) {
+    core.seats[slot].set_again(true);
+    core.control_poke.poke();
+}
+
+/// Gives a task back that has left a seat, if need be later, but not while it has another
+/// one: the programs gave it a new slot when who had to empty the old one was descheduled.
+/// Whoever takes that seat just now looks afterwards whether the hold goes on.
+pub(super) fn give_back(core: &Core, held: &Held, wait: Wait) {
+    // Of two who leave the last two seats at once the second sees that both are left.
+    fence(Ordering::SeqCst);
+    let is_seated = core.slots().any(|slot| core.seats[slot].holds(held));
+    if !is_seated && !let_go(core, held, wait) {
+        core.put_off_unseated(held);
     }
 }
 
@@ -230,13 +299,22 @@ pub(super) fn release(core: &Core, slot: usize, wait: Wait) {
     let inactive = shared.task(slot).inactive;
     let seat = &core.seats[slot];
     let seated = seat.anyone();
+    // Its hold is that of its new seat, unless that is left as well.
+    let shared_hold = seated.as_ref().is_some_and(|seated| {
+        core.slots()
+            .any(|other| other != slot && core.seats[other].holds(&seated.held))
+    });
     // First, so that nobody takes hold anew of a task that is about to be given back.
     if let Some(seated) = &seated
+        && !shared_hold
         && !let_go(core, &seated.held, wait)
     {
         return;
     }
-    let was_held = seated.is_some_and(|seated| seat.leave_of(&seated));
+    let was_held = seated.as_ref().is_some_and(|seated| seat.leave_of(seated));
+    if let Some(seated) = seated.filter(|_| shared_hold) {
+        give_back(core, &seated.held, wait);
+    }
     if seat.end_free() || was_held {
         core.past_inactivity_ns
             .fetch_add(inactive.as_ns(), Ordering::Relaxed);
@@ -292,6 +370,7 @@ fn make(core: &Core, me: VcpuId, order: &MoveOrder) -> Outcome {
                 MoveError::Foreign { change, .. } => {
                     ended(core, slot, &seated, change, Wait::ForNobody);
                 }
+                MoveError::Over { .. } => seat_anew(core, slot, &seated, Wait::ForNobody),
                 MoveError::Invalid { allowed, .. } => {
                     core.online.refresh();
                     seated.allow(*allowed);
@@ -308,7 +387,10 @@ fn make(core: &Core, me: VcpuId, order: &MoveOrder) -> Outcome {
 pub(super) fn look_again(core: &Core, slot: usize) {
     let seat = &core.seats[slot];
     let Some(seated) = seat.anyone() else {
-        if seat.wants_again() {
+        if core.sense.shared().slot_state(slot) != SlotState::Live {
+            // Its phase ended first.
+            seat.set_again(false);
+        } else if seat.wants_again() {
             self::seat(core, slot, Wait::ForOthers);
         }
         return;
@@ -318,7 +400,8 @@ pub(super) fn look_again(core: &Core, slot: usize) {
         Err(MoveError::Foreign { change, .. }) => {
             ended(core, slot, &seated, change, Wait::ForOthers);
         }
-        // Gone, or over: whoever has found that out, or its end, sees to the seat.
+        Err(MoveError::Over { .. }) => seat_anew(core, slot, &seated, Wait::ForOthers),
+        // Gone: its end sees to the seat.
         Err(error) => tracing::debug!(key = %seated.key, %error, "not as it was left"),
     }
 }
@@ -333,8 +416,7 @@ fn ended(core: &Core, slot: usize, seated: &Arc<Seated>, change: ForeignChange, 
     if seat.leave_of(seated) && change == ForeignChange::CpusetOrHotplug {
         core.online.refresh();
         // Stays so if it is refused.
-        seat.set_again(true);
-        core.control_poke.poke();
+        try_again(core, slot);
         self::seat(core, slot, wait);
     }
     note_debts(core);

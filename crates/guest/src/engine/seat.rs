@@ -59,6 +59,11 @@ impl Seated {
         }
     }
 
+    /// Is it the one that the slot speaks of?
+    pub(super) fn is_of(&self, slot: &TaskSlot) -> bool {
+        self.key.tid.0 == slot.tid && self.key.start_ticks == slot.start_ticks
+    }
+
     /// Where it may be moved, as of the last look.
     pub(super) fn allowed(&self) -> CpuSet {
         **self.allowed.load()
@@ -131,7 +136,7 @@ pub(super) struct Seat {
 impl Seat {
     /// Whoever sat here before has to be let go.
     #[must_use]
-    pub(super) fn take(&self, seated: Seated) -> Option<Arc<Seated>> {
+    pub(super) fn take(&self, seated: &Arc<Seated>) -> Option<Arc<Seated>> {
         self.home.store(NOWHERE, Ordering::Relaxed);
         self.moves.store(0, Ordering::Relaxed);
         self.moved_at.store(0, Ordering::Relaxed);
@@ -139,7 +144,7 @@ impl Seat {
         self.claimed_until.store(0, Ordering::Relaxed);
         self.free.store(false, Ordering::Relaxed);
         self.again.store(false, Ordering::Relaxed);
-        self.seated.swap(Some(Arc::new(seated)))
+        self.seated.swap(Some(Arc::clone(seated)))
     }
 
     /// Nobody sits here any more, if it was still this one.
@@ -160,9 +165,7 @@ impl Seat {
 
     /// The task, if it is the one that the slot speaks of.
     pub(super) fn seated(&self, slot: &TaskSlot) -> Option<Arc<Seated>> {
-        self.seated.load_full().filter(|seated| {
-            seated.key.tid.0 == slot.tid && seated.key.start_ticks == slot.start_ticks
-        })
+        self.seated.load_full().filter(|seated| seated.is_of(slot))
     }
 
     /// Whoever is in the slot now is being looked at.
@@ -199,6 +202,12 @@ impl Seat {
     /// In a dry run: it would have been moved now.
     pub(super) fn would_leave(&self, vcpu: VcpuId, gap: u64) {
         self.dry.store(dry_key(vcpu, gap), Ordering::Relaxed);
+    }
+
+    /// Does whoever sits here sit by this hold?
+    pub(super) fn holds(&self, held: &Held) -> bool {
+        let seated = self.seated.load();
+        seated.as_ref().is_some_and(|seated| seated.held.is(held))
     }
 
     pub(super) fn anyone(&self) -> Option<Arc<Seated>> {

@@ -96,7 +96,7 @@ fn root_nothing_is_armed_without_io_bound_tasks() {
     drop(subject);
     eventually(2 * SECOND, "nothing is armed again", || {
         let report = engine.report();
-        report.mode == Mode::Watching && report.timers_armed == 0
+        report.mode == Mode::Watching && report.timers_armed == 0 && !timers.iter().any(is_armed)
     });
     engine.stop();
 }
@@ -144,6 +144,9 @@ fn root_asleep_without_sharing() {
         ..bed.settings()
     });
     moving(&engine, 10);
+    // Its threads have made them by now.
+    let timers = timers();
+    assert!(timers.len() >= CPUS as usize, "{timers:?}");
     bed.freezer.stop();
     eventually(4 * SECOND, "asleep", || {
         engine.report().mode == Mode::Asleep
@@ -163,6 +166,7 @@ fn root_asleep_without_sharing() {
     let after = engine.report();
     assert!(silent, "{:?}", after.wakeups);
     assert_eq!((after.mode, after.timers_armed), (Mode::Asleep, 0));
+    assert!(!timers.iter().any(is_armed), "a timer that nobody counts");
     assert!(subject.done() > done + 2000, "it did its I/O meanwhile");
     engine.stop();
 }

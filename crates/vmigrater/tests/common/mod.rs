@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
 
 pub mod program;
+pub mod scene;
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -29,6 +30,9 @@ use units::Ns;
 
 /// Longer than anything here takes, unless the host takes the CPUs away.
 const DEADLINE: Duration = Duration::from_secs(60);
+
+/// How a program ends that found another at work.
+const LOCKED: i32 = 5;
 
 /// Where one daemon keeps its files.
 pub struct Home(TempDir);
@@ -74,6 +78,19 @@ impl Home {
     /// Runs to its end.
     pub fn run(&self, arguments: &[&str]) -> Output {
         self.command(&[]).args(arguments).output().unwrap()
+    }
+
+    /// `vmigrater restore`, again and again while somebody has the lock: the last of two
+    /// that were killed is on its way out.
+    pub fn restore(&self) -> Output {
+        let mut output = self.run(&["restore"]);
+        until("the lock is free", || {
+            if output.status.code() == Some(LOCKED) {
+                output = self.run(&["restore"]);
+            }
+            output.status.code() != Some(LOCKED)
+        });
+        output
     }
 
     /// The report of whoever answers.
@@ -149,6 +166,14 @@ impl Daemon {
     pub fn hold(&self, pid: Pid) {
         self.kill(pid, Signal::STOP);
         until("it stands still", || stands_still(pid));
+    }
+
+    /// Kills the daemon and its supervisor, so that neither can do anything for the other.
+    pub fn kill_both(&mut self) {
+        self.hold(self.supervisor_pid());
+        self.kill(self.daemon_pid(), Signal::KILL);
+        self.kill(self.supervisor_pid(), Signal::KILL);
+        self.wait();
     }
 
     /// How it ended.

@@ -16,6 +16,7 @@ use super::Actor;
 use super::Held;
 use super::Inner;
 use super::Refusal;
+use super::Standing;
 use crate::act::counters::Counter;
 use crate::act::debt::Owners;
 use crate::act::journal::Original;
@@ -24,20 +25,20 @@ use crate::act::task::Facts;
 use crate::act::task::TaskDir;
 use crate::act::task::TaskError;
 
+/// Looks at a thread that others take hold of and let go meanwhile. Each look in vain is
+/// somebody else's hold.
+const ATTEMPTS: u32 = 4;
+
 impl Actor {
     /// Takes hold of a thread: reads its facts, refuses what must be left
     /// alone, and writes the journal. Nothing is changed yet. A thread that is
-    /// held already gives the same hold. Waits for nobody.
+    /// held already gives the same hold. Waits for nobody: see [`Refusal::Busy`].
     pub fn adopt(&self, key: TaskKey) -> Result<Held, Refusal> {
         self.adopt_if(key, |_| true)
     }
 
     /// The same, but refuses threads whose name is not wanted.
-    pub fn adopt_if(
-        &self,
-        key: TaskKey,
-        wanted: impl FnOnce(&str) -> bool,
-    ) -> Result<Held, Refusal> {
+    pub fn adopt_if(&self, key: TaskKey, wanted: impl Fn(&str) -> bool) -> Result<Held, Refusal> {
         let adopted = self.try_adopt(key, wanted);
         self.counters.add(if adopted.is_ok() {
             Counter::Adopted
@@ -47,10 +48,58 @@ impl Actor {
         adopted
     }
 
-    fn try_adopt(&self, key: TaskKey, wanted: impl FnOnce(&str) -> bool) -> Result<Held, Refusal> {
-        if let Some(held) = self.held(key) {
-            return Ok(held);
+    fn try_adopt(&self, key: TaskKey, wanted: impl Fn(&str) -> bool) -> Result<Held, Refusal> {
+        for _ in 0..ATTEMPTS {
+            let begun = match self.registry.load().standing(key) {
+                Standing::Held(inner) => return Ok(Held(inner)),
+                Standing::Ending => break,
+                Standing::Clear(begun) => begun,
+            };
+            let found = self.look_at(key, &wanted);
+            if let Some(adopted) = self.enter(key, begun, found) {
+                return adopted;
+            }
         }
+        Err(Refusal::Busy { tid: key.tid })
+    }
+
+    /// Enters a hold, or believes the refusal, if nobody else had hold of the thread while
+    /// it was looked at. Otherwise that may be what was seen, and `None`.
+    fn enter(
+        &self,
+        key: TaskKey,
+        begun: u64,
+        found: Result<Inner, Refusal>,
+    ) -> Option<Result<Held, Refusal>> {
+        let undisturbed =
+            |standing: &Standing| matches!(standing, Standing::Clear(now) if *now == begun);
+        let inner = match found {
+            Ok(inner) => Arc::new(inner),
+            Err(refusal) => {
+                let standing = self.registry.load().standing(key);
+                return undisturbed(&standing).then_some(Err(refusal));
+            }
+        };
+        let mut standing = Standing::Ending;
+        self.change(|registry| {
+            standing = registry.standing(key);
+            if undisturbed(&standing) {
+                registry.begin(&inner);
+            }
+        });
+        if undisturbed(&standing) {
+            self.pass_on(key);
+            return Some(Ok(Held(inner)));
+        }
+        inner.slot.erase();
+        match standing {
+            Standing::Held(quicker) => Some(Ok(Held(quicker))),
+            Standing::Ending | Standing::Clear(_) => None,
+        }
+    }
+
+    /// What a hold would have to know; it is in the journal already.
+    fn look_at(&self, key: TaskKey, wanted: impl Fn(&str) -> bool) -> Result<Inner, Refusal> {
         let roots = &self.settings.roots;
         let Candidate {
             dir,
@@ -127,20 +176,7 @@ impl Actor {
             inner.slot.erase();
             return Err(Refusal::Vanished { key });
         }
-        let inner = Arc::new(inner);
-        let mut quicker = None;
-        self.change(|registry| {
-            quicker = registry.live.get(&key).map(Arc::clone);
-            if quicker.is_none() {
-                registry.live.insert(key, Arc::clone(&inner));
-            }
-        });
-        if let Some(other) = quicker {
-            inner.slot.erase();
-            return Ok(Held(other));
-        }
-        self.pass_on(key);
-        Ok(Held(inner))
+        Ok(inner)
     }
 
     /// What `/proc` says about a thread.

@@ -78,6 +78,12 @@ pub enum Refusal {
         /// Its name.
         comm: String,
     },
+    /// Another thread is letting go of it, or was quicker again and again.
+    #[error("thread {tid} is being let go or taken by another thread; to be tried again")]
+    Busy {
+        /// The thread.
+        tid: Tid,
+    },
     /// No slot left.
     #[error("thread {tid} is not held: all {capacity} slots of the journal are in use")]
     JournalFull {

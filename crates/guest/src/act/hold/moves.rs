@@ -264,9 +264,7 @@ impl Actor {
     fn vanished(&self, inner: &Inner) -> MoveError {
         let key = inner.original.key;
         inner.update(|position| position.end().settle());
-        if let Some(_guard) = inner.try_lock() {
-            inner.slot.set_lever(Lever::Off);
-        }
+        self.undo_lever_of_ended(inner);
         inner.retire_now(&self.settings.roots);
         match self.settings.roots.key(key.tid) {
             Ok(_) => MoveError::Reused { key },
@@ -276,8 +274,6 @@ impl Actor {
 
     /// Somebody else has set the mask: ends the hold.
     fn end_foreign(&self, inner: &Inner, position: Position, mask: &CpuSet) -> ForeignChange {
-        let tid = inner.tid();
-        // Of a hold that has moved nothing there is nothing to undo.
         let untouched = position.cpus().is_empty();
         let taken = if untouched {
             self.cpus_changed(inner)
@@ -289,31 +285,42 @@ impl Actor {
         } else {
             ForeignChange::Mask
         };
-        match change {
-            change if change == ForeignChange::Mask || (untouched && !inner.owed) => {
-                inner.leave_as(*mask);
-                inner.update(|position| position.end().settle());
-            }
-            _ => {
-                inner.update(Position::end);
-                match self.give_back(tid, &inner.original) {
-                    Ok(left) => {
-                        inner.leave_as(left);
-                        inner.update(Position::settle);
-                    }
-                    // The entry stays, and `restore` tries again.
-                    Err(error) => tracing::warn!(%tid, %error, "mask not given back"),
-                }
-            }
-        }
-        // Whoever has the lock is about to undo the lever or will see the end.
-        if let Some(_guard) = inner.try_lock()
-            && let Err(error) = self.undo_lever(inner)
-        {
-            tracing::warn!(%tid, %error, "lever not undone");
-        }
-        inner.retire_now(&self.settings.roots);
+        self.end_as(inner, position, mask, change);
         change
+    }
+
+    /// The same, when it is known how.
+    pub(super) fn end_as(
+        &self,
+        inner: &Inner,
+        position: Position,
+        mask: &CpuSet,
+        change: ForeignChange,
+    ) {
+        let tid = inner.tid();
+        // Of a hold that has moved nothing there is nothing to undo.
+        let untouched = position.cpus().is_empty();
+        let is_done = if change == ForeignChange::Mask || (untouched && !inner.owed) {
+            inner.leave_as(*mask);
+            inner.end()
+        } else if inner.end() {
+            let left = self.give_back(tid, &inner.original);
+            match &left {
+                Ok(left) => inner.leave_as(*left),
+                // The entry stays, and `restore` tries again.
+                Err(error) => tracing::warn!(%tid, %error, "mask not given back"),
+            }
+            left.is_ok()
+        } else {
+            // The thread may be held anew by now.
+            false
+        };
+        if is_done {
+            inner.update(Position::settle);
+        }
+        // Whoever has the lock will see the end when he has given it back.
+        self.undo_lever_of_ended(inner);
+        inner.retire_now(&self.settings.roots);
     }
 
     /// Has anything about the thread's cpuset or the online CPUs changed since
@@ -331,11 +338,14 @@ impl Actor {
         {
             return;
         }
-        if let Some(_guard) = inner.try_lock()
-            && inner.slot.lever() == lever
-            && let Err(error) = self.undo_lever(inner)
-        {
-            tracing::warn!(tid = %inner.tid(), %error, "lever not undone");
+        if let Some(guard) = inner.try_lock() {
+            if inner.slot.lever() == lever
+                && let Err(error) = self.undo_lever(inner)
+            {
+                tracing::warn!(tid = %inner.tid(), %error, "lever not undone");
+            }
+            drop(guard);
+            self.undo_lever_of_ended(inner);
         }
     }
 

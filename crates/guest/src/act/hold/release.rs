@@ -28,9 +28,18 @@ impl Actor {
     pub fn set_lever(&self, held: &Held, lever: Lever) -> Result<(), LeverError> {
         let inner = &*held.0;
         let tid = inner.tid();
-        let Some(_guard) = inner.try_lock() else {
+        let Some(guard) = inner.try_lock() else {
             return Err(LeverError::Busy { tid });
         };
+        let set = self.set_lever_locked(inner, lever);
+        drop(guard);
+        self.undo_lever_of_ended(inner);
+        set
+    }
+
+    /// The caller has the lock.
+    fn set_lever_locked(&self, inner: &Inner, lever: Lever) -> Result<(), LeverError> {
+        let tid = inner.tid();
         let lever = lever::within_range(lever);
         let ended = || LeverError::Ended { tid };
         if inner.slot.position().ended() || !inner.is_alive() {
@@ -47,6 +56,12 @@ impl Actor {
             return Err(LeverError::OwnersChoice { tid });
         }
         inner.slot.set_lever(lever);
+        // Noted first: if the hold had ended before, the thread may be held anew by now,
+        // and if it ends from here on, that waits for the lever.
+        if inner.slot.position().ended() {
+            inner.slot.set_lever(Lever::Off);
+            return Err(ended());
+        }
         let applied = lever::apply(tid, lever, &inner.original, &self.probe);
         if applied.is_err() {
             inner.slot.set_lever(Lever::Off);
@@ -74,6 +89,26 @@ impl Actor {
         Ok(undone)
     }
 
+    /// Whoever ended a hold in the meantime could not undo its lever, since we had the
+    /// lock: to be called by everybody who has just given the lock back.
+    pub(super) fn undo_lever_of_ended(&self, inner: &Inner) {
+        let is_left = || inner.slot.position().ended() && inner.slot.lever() != Lever::Off;
+        // Without the lock there is somebody else who will call this.
+        if is_left()
+            && let Some(_guard) = inner.try_lock()
+            && is_left()
+        {
+            match self.undo_lever_of_living(inner) {
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {
+                    inner.slot.set_lever(Lever::Off);
+                }
+                Err(error) => tracing::warn!(tid = %inner.tid(), %error, "lever not undone"),
+                Ok(_) => {}
+            }
+            inner.retire_now(&self.settings.roots);
+        }
+    }
+
     /// Lets a thread go: its owner's mask, policy and slice come back, and its
     /// entry leaves the journal, at once or with the next
     /// [`Actor::sweep_inherited`] if threads have been started meanwhile. Waits for
@@ -97,6 +132,7 @@ impl Actor {
     ) -> Result<Released, ReleaseError> {
         let released = self.release_inner(inner);
         drop(guard);
+        self.undo_lever_of_ended(inner);
         match released {
             Ok(Released::Restored) => self.counters.add(Counter::Released),
             Ok(Released::Foreign) => self.counters.add(Counter::Foreign),

@@ -17,6 +17,7 @@ use super::super::testing::wait_for;
 use super::adopt::now_ticks;
 use super::*;
 
+mod anew;
 mod waits;
 
 fn fifo(priority: u32) -> Attr {

@@ -208,3 +208,179 @@ fn root_whoever_sat_there_in_others_hands_is_given_back_later() {
     assert!(!core.seats[0].anyone().unwrap().held.is_over());
     core.actor.release_all();
 }
+
+/// As the programs see it: the task's old slot was freed, and whoever took hold of it there
+/// was descheduled before he could write so into the seat.
+fn with_a_second_slot(core: &Core, on: VcpuId) -> Sleeper {
+    let sleeper = seated(core, 0, on);
+    core.sense.put_live(1, sleeper.key());
+    seat(core, 1, Wait::ForNobody);
+    let (old, new) = (core.seats[0].anyone(), core.seats[1].anyone());
+    assert!(
+        old.unwrap().held.is(&new.unwrap().held),
+        "there is one hold"
+    );
+    sleeper
+}
+
+#[test]
+fn root_whoever_has_a_new_slot_is_not_given_back_with_the_old() {
+    let (a, b) = cpus();
+    let (core, _dir) = core();
+    let before = Sleeper::new().mask();
+    let sleeper = with_a_second_slot(&core, a);
+    assert!(core.sense.shared().demote(0));
+    release(&core, 0, Wait::ForNobody);
+    assert!(core.seats[0].anyone().is_none());
+    assert_eq!(core.sense.shared().slot_state(0), SlotState::Free);
+    assert_eq!(sleeper.mask(), CpuSet::only(a));
+    let seated = core.seats[1].anyone().unwrap();
+    core.actor.move_to(&seated.held, b).unwrap();
+
+    // Another task takes the old slot.
+    let sleeper_too = with_a_second_slot(&core, b);
+    let third = Sleeper::new();
+    core.sense.put_live(0, third.key());
+    seat(&core, 0, Wait::ForNobody);
+    assert_eq!(sleeper.mask(), before, "it had the second slot before");
+    assert_eq!(sleeper_too.mask(), CpuSet::only(b));
+
+    // And the last seat gives it back.
+    assert!(core.sense.shared().demote(1));
+    release(&core, 1, Wait::ForNobody);
+    assert_eq!(sleeper_too.mask(), before);
+    assert_eq!(core.sense.shared().slot_state(1), SlotState::Free);
+    assert!(!core.seats[0].anyone().unwrap().held.is_over());
+    core.actor.release_all();
+}
+
+#[test]
+fn root_what_was_put_off_is_moot_if_it_has_a_new_slot() {
+    let (a, _) = cpus();
+    let (core, _dir) = core();
+    let before = Sleeper::new().mask();
+    let first = seated(&core, 0, a);
+    let held = core.seats[0].anyone().unwrap();
+    let second = Sleeper::new();
+    core.sense.put_live(0, second.key());
+    let hands = held.held.hands_on();
+    seat(&core, 0, Wait::ForNobody);
+    core.sense.put_live(1, first.key());
+    seat(&core, 1, Wait::ForNobody);
+    drop(hands);
+    assert!(core.took_put_off());
+    control::catch_up(&core);
+    assert_eq!(first.mask(), CpuSet::only(a));
+    assert!(!core.seats[1].anyone().unwrap().held.is_over());
+    core.actor.release_all();
+    assert_eq!(first.mask(), before);
+}
+
+/// Whoever took hold is descheduled between that and what he writes into the seat.
+#[test]
+fn root_whoever_takes_a_seat_too_late_leaves_it() {
+    let (a, _) = cpus();
+    let (core, _dir) = core();
+    let before = Sleeper::new().mask();
+    let sleeper = seated(&core, 0, a);
+    let seated = core.seats[0].anyone().unwrap();
+    assert!(core.seats[0].leave_of(&seated));
+    assert!(core.sense.shared().demote(0));
+    // Nobody is in the seat yet.
+    release(&core, 0, Wait::ForNobody);
+    assert_eq!(core.sense.shared().slot_state(0), SlotState::Free);
+    assert_eq!(sleeper.mask(), CpuSet::only(a), "nobody names it");
+    let _ = core.seats[0].take(&seated);
+    check_in(&core, 0, &seated, Wait::ForNobody);
+    assert!(core.seats[0].anyone().is_none());
+    assert_eq!(sleeper.mask(), before);
+
+    // The same where its phase has ended and nobody has been there yet.
+    core.sense.put_live(0, sleeper.key());
+    seat(&core, 0, Wait::ForNobody);
+    let seated = core.seats[0].anyone().unwrap();
+    assert!(core.sense.shared().demote(0));
+    check_in(&core, 0, &seated, Wait::ForNobody);
+    assert!(core.seats[0].anyone().is_none() && seated.held.is_over());
+    assert_eq!(core.sense.shared().slot_state(0), SlotState::Free);
+}
+
+#[test]
+fn root_a_hold_that_ended_behind_its_seats_back_is_replaced() {
+    let (a, b) = cpus();
+    let (core, _dir) = core();
+    let sleeper = seated(&core, 0, a);
+    let fresh = |before: &Arc<Seated>| {
+        let now = core.seats[0].anyone().unwrap();
+        assert!(!now.held.is_over() && !now.held.is(&before.held));
+        assert!(!core.seats[0].wants_again());
+        core.actor.move_to(&now.held, b).unwrap();
+        assert_eq!(sleeper.mask(), CpuSet::only(b));
+    };
+    let order = || {
+        let Order::Move(order) = move_to(&core, a, 0, a) else {
+            unreachable!("that is what it makes");
+        };
+        order
+    };
+    let end = || {
+        let seated = core.seats[0].anyone().unwrap();
+        core.actor.release(&seated.held).unwrap();
+        seated
+    };
+    // Found by a move, by the control thread, at the end of a seating, and at the next.
+    let before = end();
+    assert!(matches!(make(&core, a, &order()), Outcome::NotMade(_)));
+    fresh(&before);
+    let before = end();
+    look_again(&core, 0);
+    fresh(&before);
+    let before = end();
+    check_in(&core, 0, &before, Wait::ForNobody);
+    fresh(&before);
+    let before = end();
+    seat(&core, 0, Wait::ForNobody);
+    fresh(&before);
+    // Not of one whose phase is over: its end sees to that.
+    let before = end();
+    assert!(core.sense.shared().demote(0));
+    look_again(&core, 0);
+    assert!(
+        core.seats[0]
+            .anyone()
+            .is_some_and(|now| now.held.is(&before.held))
+    );
+    core.actor.release_all();
+}
+
+#[test]
+fn root_whoever_is_in_others_hands_is_taken_later() {
+    let (a, b) = cpus();
+    let (core, _dir) = core();
+    let sleeper = seated(&core, 0, a);
+    let seated = core.seats[0].anyone().unwrap();
+    core.actor.set_lever(&seated.held, Lever::Fifo).unwrap();
+    // A hold whose lever could not be undone yet, for another has his hands on it.
+    let hands = seated.held.hands_on();
+    let all: CpuSet = [a, b].into_iter().collect();
+    sleeper.choose(&all);
+    look_again(&core, 0);
+    assert!(core.seats[0].anyone().is_none(), "its owner has his way");
+    core.sense.put_live(1, sleeper.key());
+    core.control_poke.clear();
+    seat(&core, 1, Wait::ForNobody);
+    assert!(core.seats[1].anyone().is_none() && core.seats[1].wants_again());
+    let woken = Waiter::new(&[core.control_poke.as_fd()]).unwrap();
+    assert_ne!(woken.wait(Some(Duration::ZERO)), 0, "the control thread");
+    drop(hands);
+    core.actor.release(&seated.held).unwrap();
+    look_again(&core, 1);
+    assert!(core.seats[1].anyone().is_some() && !core.seats[1].wants_again());
+
+    // Nobody is waited for any longer than the phase lasts.
+    core.seats[0].set_again(true);
+    assert!(core.sense.shared().demote(0));
+    look_again(&core, 0);
+    assert!(!core.seats[0].wants_again());
+    core.actor.release_all();
+}

@@ -7,6 +7,7 @@ use policy::host::credit::credit1;
 use policy::host::isacs::EndTest;
 use policy::host::isacs::Settings as IsacsRules;
 use policy::host::ische::Settings as IscheSettings;
+use policy::host::ische::classify;
 use policy::host::vslicer;
 use units::Ns;
 
@@ -18,10 +19,12 @@ use super::bed::Task::Barrier;
 use super::bed::Task::Hog;
 use super::bed::Task::Naps;
 use super::bed::Task::Reads;
+use super::bed::Task::Works;
 use super::bed::Vm;
 use super::bed::run;
 use super::bed::vm;
 use crate::hypervisor::*;
+use crate::machine::NORMAL_WEIGHT;
 
 const SHARING: Sharing = Sharing {
     vms_per_pcpu: 2,
@@ -156,6 +159,36 @@ fn ische_keeps_io_and_compute_apart() {
     let ran = ms(&outcome.ran());
     assert_eq!((ran[1], ran[2]), (600, 600));
     assert!((999..=1000).contains(&outcome.operations(0)));
+}
+
+/// Our fix of S4 goes by the VM's own part: who works a third of its time has an I/O core
+/// if it may have two thirds of a pCPU, and is CPU-intensive with a weight of an eighth,
+/// for then 117 of a thousand are its. As published no weight matters.
+#[test]
+fn an_io_core_is_for_those_within_their_share_by_weight() {
+    let is_beside_hogs = |weight: u32, within_share: bool| {
+        let mut vms = [
+            vm(&[&[Works(Ns::from_us(500))]]),
+            vm(&[&[Hog]]),
+            vm(&[&[Hog]]),
+        ];
+        vms[0].io = true;
+        vms[0].weight = weight;
+        let settings = IscheSettings {
+            general_cores: 1,
+            ..IscheSettings::default()
+        };
+        let classified = Some(classify::Settings::default());
+        let policy = Box::new(ische("ische", &settings, classified, within_share, 1));
+        let outcome = run(policy, 2, false, FREE, &vms, Ns::from_ms(1200));
+        (0..2).any(|core| {
+            let order = outcome.order(core);
+            order.iter().any(|o| o.1 == 0) && order.iter().any(|o| o.1 != 0)
+        })
+    };
+    assert!(!is_beside_hogs(NORMAL_WEIGHT, true));
+    assert!(is_beside_hogs(NORMAL_WEIGHT / 8, true));
+    assert!(!is_beside_hogs(NORMAL_WEIGHT / 8, false));
 }
 
 /// SL1: T = 30, micro 10: the latency-sensitive vCPU 0 at 0, 30 and 60 of 90 ms.
