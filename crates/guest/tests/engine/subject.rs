@@ -10,6 +10,7 @@ use std::path::Path;
 use std::process::Child;
 use std::process::Command;
 use std::process::Stdio;
+use std::sync::atomic::AtomicU32;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -23,6 +24,7 @@ use rustix::mm::ProtFlags;
 use rustix::process::Pid;
 use rustix::process::Signal;
 use rustix::thread::CpuSet;
+use rustix::thread::futex;
 use units::Tid;
 use units::Time;
 use units::VcpuId;
@@ -143,6 +145,14 @@ impl Board {
     fn get(&self, index: usize) -> u64 {
         self.word(index).load(Ordering::Acquire)
     }
+
+    /// The half of the order that both sides' futex is: there are fewer than 2^32.
+    fn order(&self) -> &AtomicU32 {
+        let word = self.word(ORDER).as_ptr().cast();
+        // SAFETY: the first half of an aligned word of the mapping, which is the low one on
+        // x86-64; it is only ever used as an atomic.
+        unsafe { AtomicU32::from_ptr(word) }
+    }
 }
 
 /// A running program. Dropping it ends it.
@@ -186,6 +196,7 @@ impl Subject {
         self.board
             .word(ORDER)
             .store(order as u64, Ordering::Release);
+        futex::wake(self.board.order(), futex::Flags::empty(), 1).unwrap();
     }
 
     pub(crate) fn tid(&self) -> Tid {
@@ -303,7 +314,9 @@ pub(crate) fn run() {
         .store(u64::from(tid.unsigned_abs()), Ordering::Release);
     loop {
         match board.get(ORDER) {
-            0 => std::thread::sleep(Duration::from_millis(1)),
+            // Until there is another order. Naps of a millisecond, which use next to no CPU,
+            // end a phase by four windows with 0.5 ms of it in each: after 0.7 to 1.1 s.
+            0 => drop(futex::wait(board.order(), futex::Flags::empty(), 0, None)),
             1 => request(&board, &mut ring, DEVICE_NS),
             2 => compute(),
             3 => {
