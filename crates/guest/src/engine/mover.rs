@@ -315,20 +315,29 @@ pub(super) fn release(core: &Core, slot: usize, wait: Wait) {
     if let Some(seated) = seated.filter(|_| shared_hold) {
         give_back(core, &seated.held, wait);
     }
-    if seat.end_free() || was_held {
-        core.past_inactivity_ns
-            .fetch_add(inactive.as_ns(), Ordering::Relaxed);
-    }
+    let past = if seat.end_free() || was_held {
+        inactive.as_ns()
+    } else {
+        0
+    };
+    // First, so that what is reported does not go back meanwhile.
+    core.past_inactivity_ns.fetch_add(past, Ordering::Relaxed);
     seat.set_again(false);
     if seat.anyone().is_some() {
         // We were descheduled, and the slot is another task's by now.
         return;
     }
-    if !shared.free_slot(slot, state) {
-        // Its next I/O phase has begun while we were at it.
+    free(core, slot, state, past, wait);
+    core.phase_may_end();
+}
+
+/// Gives the slot back, unless the task's next I/O phase has begun meanwhile: then the slot
+/// goes on counting from the inactivity that it has, and that is not past.
+fn free(core: &Core, slot: usize, seen: SlotState, past: u64, wait: Wait) {
+    if !core.sense.shared().free_slot(slot, seen) {
+        core.past_inactivity_ns.fetch_sub(past, Ordering::Relaxed);
         self::seat(core, slot, wait);
     }
-    core.phase_may_end();
 }
 
 fn make(core: &Core, me: VcpuId, order: &MoveOrder) -> Outcome {

@@ -384,3 +384,22 @@ fn root_whoever_is_in_others_hands_is_taken_later() {
     assert!(!core.seats[0].wants_again());
     core.actor.release_all();
 }
+
+#[test]
+fn root_inactivity_of_a_phase_that_goes_on_is_not_past() {
+    let (a, _) = cpus();
+    let (core, _dir) = core();
+    let past = || core.past_inactivity_ns.load(Ordering::Relaxed);
+    let _sleeper = seated(&core, 0, a);
+    // Whoever releases has seen that it left, and it is back.
+    core.past_inactivity_ns.fetch_add(7, Ordering::Relaxed);
+    free(&core, 0, SlotState::Left, 7, Wait::ForNobody);
+    assert_eq!(past(), 0);
+    assert_eq!(core.sense.shared().slot_state(0), SlotState::Live);
+    assert!(core.sense.shared().demote(0));
+    core.past_inactivity_ns.fetch_add(7, Ordering::Relaxed);
+    free(&core, 0, SlotState::Left, 7, Wait::ForNobody);
+    assert_eq!(past(), 7);
+    assert_eq!(core.sense.shared().slot_state(0), SlotState::Free);
+    core.actor.release_all();
+}
