@@ -21,9 +21,9 @@ use crate::sim::replay;
 /// some, and with many VMs half a second has only a few.
 const WARMUP_PERIODS: u64 = 10;
 
-/// Under a host policy slices have lengths of its own; a warm-up has at least this: ten
-/// turns of two VMs that have 30 ms each (K3, S4).
-const POLICY_WARMUP: Ns = Ns::from_ms(600);
+/// Under a host policy slices have lengths of its own, and this is the longest default (K3,
+/// S4): a warm-up has as many periods of it.
+const POLICY_SLICE: Ns = Ns::from_ms(30);
 
 /// Simulated beyond warm-up and window, so that a program that is ready late sees no
 /// slice twice.
@@ -94,16 +94,24 @@ fn policy(step: &Step<'_>) -> Option<HostPolicy> {
 
 /// How long a phase with so many VMs warms up.
 pub(super) fn warmup(scenario: &Scenario, vms: u32) -> Ns {
-    let periods = if vms > 1 {
-        scenario.sharing.slice * u64::from(vms) * WARMUP_PERIODS
-    } else {
-        Ns::ZERO
-    };
-    scenario.measure.warmup.max(periods)
+    scenario
+        .measure
+        .warmup
+        .max(periods(scenario.sharing.slice, vms))
 }
 
 /// The same of a step for which this machine's CPUs are frozen.
 pub(super) fn warmup_of(scenario: &Scenario, step: &Step<'_>) -> Ns {
-    let least = policy(step).map_or(Ns::ZERO, |_| POLICY_WARMUP);
-    warmup(scenario, step.vms_per_pcpu).max(least)
+    let vms = step.vms_per_pcpu;
+    let own = policy(step).map_or(Ns::ZERO, |_| periods(POLICY_SLICE, vms));
+    warmup(scenario, vms).max(own)
+}
+
+/// The least that is needed where so many VMs have slices of this length.
+fn periods(slice: Ns, vms: u32) -> Ns {
+    if vms > 1 {
+        slice * u64::from(vms) * WARMUP_PERIODS
+    } else {
+        Ns::ZERO
+    }
 }
