@@ -28,6 +28,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -168,6 +169,7 @@ pub fn run(args: &VmArgs) -> anyhow::Result<()> {
         );
         std::thread::sleep(begin.since(now).to_std());
     }
+    let (ended, early) = mpsc::channel();
     let threads = args
         .cpus
         .iter()
@@ -180,15 +182,20 @@ pub fn run(args: &VmArgs) -> anyhow::Result<()> {
             let device = args
                 .io
                 .filter(|_| then == Then::Waits)
-                .map(|latency| device(Arc::clone(&vm), number as u64, latency));
+                .map(|latency| Device::new(Arc::clone(&vm), number as u64, latency));
             let mut cpus = rustix::thread::CpuSet::new();
             for cpu in args.cpus.iter().filter(|each| args.free || *each == cpu) {
                 cpus.set(cpu.index());
             }
-            let stop = Arc::clone(&stop);
+            let (stop, ended) = (Arc::clone(&stop), ended.clone());
             std::thread::Builder::new()
                 .name(format!("vcpu-{number}"))
-                .spawn(move || work(vcpu, &cpus, device, from, &stop))
+                .spawn(move || {
+                    let report = work(vcpu, &cpus, device.as_ref(), from, &stop);
+                    // Nobody listens any more if the time is over.
+                    let _ = ended.send(());
+                    report
+                })
                 .context("cannot start a vCPU")
         })
         .collect::<anyhow::Result<Vec<_>>>()?;
@@ -196,17 +203,19 @@ pub fn run(args: &VmArgs) -> anyhow::Result<()> {
         storm(&vm, u64::from(args.cpus.len()), every, &stop);
     }
     let to = from + Ns(u64::try_from(args.length.as_nanos())?);
-    std::thread::sleep(to.since(now()).to_std());
+    // A vCPU that ends early has failed.
+    let _ = early.recv_timeout(to.since(now()).to_std());
     stop.store(true, Ordering::Relaxed);
     let wall = now().since(from);
-    let vcpus = threads
+    let ends: Vec<_> = threads.into_iter().map(JoinHandle::join).collect();
+    let vcpus = ends
         .into_iter()
-        .map(|thread| {
-            thread
-                .join()
-                .map_err(|_| anyhow::anyhow!("a vCPU's thread panicked"))?
-        })
-        .collect::<anyhow::Result<Vec<_>>>()?;
+        .map(|end| end.map_err(|_| anyhow::anyhow!("a vCPU's thread panicked"))?)
+        .collect::<anyhow::Result<Vec<_>>>()
+        .map_err(|error| match memory.damage() {
+            Some(at) => error.context(format!("the guest's code has changed at {at:#x}")),
+            None => error,
+        })?;
     drop(memory);
     say(&VmReport {
         wall_ns: wall.0,
@@ -240,23 +249,57 @@ fn vcpu(vm: &VmFd, number: u64, at: u64, work: u32) -> anyhow::Result<VcpuFd> {
     Ok(vcpu)
 }
 
-/// A device of one vCPU. Told of a request it answers after `latency`, and says
-/// when in the number that comes back.
-fn device(vm: Arc<VmFd>, vcpu: u64, latency: Duration) -> (mpsc::Sender<()>, Arc<AtomicU64>) {
-    let (ask, asked) = mpsc::channel::<()>();
-    let raised = Arc::new(AtomicU64::new(0));
-    let at = Arc::clone(&raised);
-    // Ends when the vCPU has gone.
-    std::thread::spawn(move || {
-        while asked.recv().is_ok() {
-            std::thread::sleep(latency);
-            at.store(now().0, Ordering::Relaxed);
-            if !raise(&vm, vcpu) {
-                break;
+/// A device of one vCPU, which waits for each answer.
+struct Device {
+    ask: mpsc::Sender<()>,
+    state: Arc<DeviceState>,
+}
+
+#[derive(Default)]
+struct DeviceState {
+    /// It has a request that it has not answered.
+    busy: AtomicBool,
+    /// When it raised its last interrupt, ns.
+    raised: AtomicU64,
+}
+
+impl Device {
+    /// It answers `latency` after each request.
+    fn new(vm: Arc<VmFd>, vcpu: u64, latency: Duration) -> Self {
+        let (ask, asked) = mpsc::channel::<()>();
+        let state = Arc::new(DeviceState::default());
+        let device = Arc::clone(&state);
+        // Ends when the vCPU has gone.
+        std::thread::spawn(move || {
+            while asked.recv().is_ok() {
+                std::thread::sleep(latency);
+                device.raised.store(now().0, Ordering::Relaxed);
+                device.busy.store(false, Ordering::Release);
+                if !raise(&vm, vcpu) {
+                    break;
+                }
             }
-        }
-    });
-    (ask, raised)
+        });
+        Self { ask, state }
+    }
+
+    fn ask(&self) -> anyhow::Result<()> {
+        // A vCPU that goes on past its HLT computes, and keeps a device busy for ever by
+        // what it has asked for: it is not the load that it was to be. Emulated nested
+        // virtualisation has done that.
+        anyhow::ensure!(
+            !self.state.busy.swap(true, Ordering::Acquire),
+            "the guest did not wait for its device: HLT did not stop it, which is the \
+             machine's fault; start the VM again"
+        );
+        self.ask.send(()).context("the device has gone")
+    }
+
+    /// Since its last interrupt, ns.
+    fn since_raised(&self, now: Time) -> u64 {
+        now.0
+            .saturating_sub(self.state.raised.load(Ordering::Relaxed))
+    }
 }
 
 /// Interrupts to each of these vCPUs until `stop`, from a thread of each one's device.
@@ -290,7 +333,7 @@ fn cpu_time() -> Ns {
 fn work(
     mut vcpu: VcpuFd,
     cpus: &rustix::thread::CpuSet,
-    device: Option<(mpsc::Sender<()>, Arc<AtomicU64>)>,
+    device: Option<&Device>,
     from: Time,
     stop: &AtomicBool,
 ) -> anyhow::Result<VcpuReport> {
@@ -308,14 +351,13 @@ fn work(
         match exit {
             Ok(VcpuExit::IoOut(DONE, _)) => {
                 pieces += u64::from(before.is_some());
-                if let Some((ask, _)) = &device {
-                    ask.send(()).context("the device has gone")?;
+                if let Some(device) = device {
+                    device.ask()?;
                 }
             }
             Ok(VcpuExit::IoOut(AWAKE, _)) => {
-                if let Some((_, raised)) = device.as_ref().filter(|_| before.is_some()) {
-                    let since = raised.load(Ordering::Relaxed);
-                    responses.saturating_record(at.0.saturating_sub(since));
+                if let Some(device) = device.filter(|_| before.is_some()) {
+                    responses.saturating_record(device.since_raised(at));
                 }
             }
             Ok(other) => anyhow::bail!("the guest did something else: {other:?}"),
@@ -370,5 +412,17 @@ mod tests {
         // A device that nobody asked and one that somebody did, or computing beside no device.
         assert!(kinds("--io 1ms --storm 1ms").is_none());
         assert!(kinds("--computing 1").is_none());
+    }
+
+    #[test]
+    fn a_guest_that_does_not_wait_for_its_device_is_an_error() {
+        let (ask, _asked) = mpsc::channel();
+        let state = Arc::new(DeviceState::default());
+        let device = Device { ask, state };
+        device.ask().unwrap();
+        let error = device.ask().unwrap_err().to_string();
+        assert!(error.contains("HLT did not stop it"), "{error}");
+        device.state.busy.store(false, Ordering::Relaxed);
+        device.ask().unwrap();
     }
 }

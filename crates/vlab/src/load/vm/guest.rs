@@ -97,13 +97,28 @@ impl Memory {
         }
         // SAFETY: MEMORY bytes are mapped there, writable, and no vCPU runs yet.
         let bytes = unsafe { std::slice::from_raw_parts_mut(at.cast::<u8>(), MEMORY) };
-        let mut put = |at: usize, what: &[u8]| bytes[at..at + what.len()].copy_from_slice(what);
-        for then in Then::ALL {
-            put(then.address() as usize, &then.code());
+        for (at, what) in Self::written() {
+            bytes[at..at + what.len()].copy_from_slice(&what);
         }
-        put(usize::from(HANDLER), &SERVE);
-        put(usize::from(VECTOR) * 4, &HANDLER.to_le_bytes());
         Ok(Self(at))
+    }
+
+    /// What it begins with and the guest never changes, and where.
+    fn written() -> Vec<(usize, Vec<u8>)> {
+        let codes = Then::ALL.map(|then| (then.address() as usize, then.code()));
+        let mut all = codes.to_vec();
+        all.push((usize::from(HANDLER), SERVE.to_vec()));
+        all.push((usize::from(VECTOR) * 4, HANDLER.to_le_bytes().to_vec()));
+        all
+    }
+
+    /// Where a byte of that is not what it was, when no vCPU runs any more.
+    pub(super) fn damage(&self) -> Option<usize> {
+        // SAFETY: MEMORY bytes are mapped there, and nobody writes.
+        let bytes = unsafe { std::slice::from_raw_parts(self.0.cast::<u8>(), MEMORY) };
+        let places = Self::written().into_iter();
+        let mut each = places.flat_map(|(at, what)| (at..).zip(what));
+        each.find(|&(at, what)| bytes[at] != what).map(|(at, _)| at)
     }
 
     pub(super) fn region(&self) -> kvm_userspace_memory_region {
@@ -150,5 +165,15 @@ mod tests {
         }
         assert!(begins[0] > usize::from(VECTOR) * 4 + 4);
         assert!(ends[3] <= usize::from(HANDLER));
+    }
+
+    #[test]
+    fn what_has_changed_in_the_code_is_found() {
+        let memory = Memory::new().unwrap();
+        assert_eq!(memory.damage(), None);
+        let at = Then::Waits.address() as usize + 3;
+        // SAFETY: within the mapping, and nobody else looks at it.
+        unsafe { *memory.0.cast::<u8>().add(at) ^= 1 };
+        assert_eq!(memory.damage(), Some(at));
     }
 }
