@@ -184,27 +184,26 @@ pub(super) fn seat(core: &Core, slot: usize, wait: Wait) {
         on_cpu: task.on_cpu,
     };
     let priority = core.settings.priority(&comm).unwrap_or_default();
-    let seated = Arc::new(Seated::new(
-        held,
-        task.tgid,
-        comm.clone(),
-        priority,
-        deciding,
-    ));
+    let seated = Arc::new(Seated::new(held, task.tgid, comm, priority, deciding));
+    sit_down(core, slot, &seated, wait);
+}
+
+/// A task that was taken hold of gets its seat.
+fn sit_down(core: &Core, slot: usize, seated: &Arc<Seated>, wait: Wait) {
     // Of another task only if a mover was descheduled for so long that its slot was freed
     // and taken again: nobody else would give that one back.
-    let before = core.seats[slot].take(&seated);
-    if let Some(before) = before.filter(|before| before.key != key) {
+    let before = core.seats[slot].take(seated);
+    if let Some(before) = before.filter(|before| before.key != seated.key) {
         give_back(core, &before.held, wait);
     }
     core.phase_begins();
-    if core.trials.wants(&comm) {
+    if core.trials.wants(&seated.comm) {
         core.control_poke.poke();
-    } else if core.trials.is_let_go(&comm) {
+    } else if core.trials.is_let_go(&seated.comm) {
         // Decided while we took hold.
         trials::free(core, slot, wait);
     }
-    check_in(core, slot, &seated, wait);
+    check_in(core, slot, seated, wait);
 }
 
 /// The phase may have ended, or the hold, while we took hold of the task: whoever ended it

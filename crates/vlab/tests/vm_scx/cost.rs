@@ -59,6 +59,10 @@ fn figure(output: &Output, arm: &str, bench: &str) -> f64 {
     said.parse().unwrap_or_else(|_| panic!("{key}: {said}"))
 }
 
+/// What a round may take, and what comes before the first: three times what they took.
+const ROUND: Duration = Duration::from_secs(180);
+const BEGIN: Duration = Duration::from_secs(120);
+
 /// What the rounds allow to say about the goal.
 fn verdict(ratio: &Ratio) -> &'static str {
     match ratio.interval {
@@ -83,7 +87,7 @@ fn root_vm_scx_vcpu_costs_ordinary_threads_little() {
         &format!("rounds={rounds}\narms='{arms}'\n{script}"),
         Machine {
             programs: &[Path::new(PERF)],
-            deadline: Some(Duration::from_secs(600)),
+            deadline: Some(BEGIN + ROUND * rounds),
             ..Machine::default()
         },
     );

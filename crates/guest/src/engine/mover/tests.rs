@@ -290,8 +290,7 @@ fn root_whoever_takes_a_seat_too_late_leaves_it() {
     release(&core, 0, Wait::ForNobody);
     assert_eq!(core.sense.shared().slot_state(0), SlotState::Free);
     assert_eq!(sleeper.mask(), CpuSet::only(a), "nobody names it");
-    let _ = core.seats[0].take(&seated);
-    check_in(&core, 0, &seated, Wait::ForNobody);
+    sit_down(&core, 0, &seated, Wait::ForNobody);
     assert!(core.seats[0].anyone().is_none());
     assert_eq!(sleeper.mask(), before);
 
@@ -299,8 +298,9 @@ fn root_whoever_takes_a_seat_too_late_leaves_it() {
     core.sense.put_live(0, sleeper.key());
     seat(&core, 0, Wait::ForNobody);
     let seated = core.seats[0].anyone().unwrap();
+    assert!(core.seats[0].leave_of(&seated));
     assert!(core.sense.shared().demote(0));
-    check_in(&core, 0, &seated, Wait::ForNobody);
+    sit_down(&core, 0, &seated, Wait::ForNobody);
     assert!(core.seats[0].anyone().is_none() && seated.held.is_over());
     assert_eq!(core.sense.shared().slot_state(0), SlotState::Free);
 }
