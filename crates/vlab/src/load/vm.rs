@@ -28,7 +28,6 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -207,10 +206,14 @@ pub fn run(args: &VmArgs) -> anyhow::Result<()> {
     let _ = early.recv_timeout(to.since(now()).to_std());
     stop.store(true, Ordering::Relaxed);
     let wall = now().since(from);
-    let ends: Vec<_> = threads.into_iter().map(JoinHandle::join).collect();
-    let vcpus = ends
+    // Not of all, once one has failed: another may halt for ever without it.
+    let vcpus = threads
         .into_iter()
-        .map(|end| end.map_err(|_| anyhow::anyhow!("a vCPU's thread panicked"))?)
+        .map(|thread| {
+            thread
+                .join()
+                .map_err(|_| anyhow::anyhow!("a vCPU's thread panicked"))?
+        })
         .collect::<anyhow::Result<Vec<_>>>()
         .map_err(|error| match memory.damage() {
             Some(at) => error.context(format!("the guest's code has changed at {at:#x}")),

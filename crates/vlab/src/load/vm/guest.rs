@@ -112,13 +112,14 @@ impl Memory {
         all
     }
 
-    /// Where a byte of that is not what it was, when no vCPU runs any more.
+    /// The guest's address of the first byte of that which is not what it was.
     pub(super) fn damage(&self) -> Option<usize> {
-        // SAFETY: MEMORY bytes are mapped there, and nobody writes.
-        let bytes = unsafe { std::slice::from_raw_parts(self.0.cast::<u8>(), MEMORY) };
         let places = Self::written().into_iter();
         let mut each = places.flat_map(|(at, what)| (at..).zip(what));
-        each.find(|&(at, what)| bytes[at] != what).map(|(at, _)| at)
+        // SAFETY: MEMORY bytes are mapped there, all of that among them. A vCPU may still run
+        // and write, hence volatile.
+        let is = |at| unsafe { self.0.cast::<u8>().add(at).read_volatile() };
+        each.find(|&(at, what)| is(at) != what).map(|(at, _)| at)
     }
 
     pub(super) fn region(&self) -> kvm_userspace_memory_region {
