@@ -3,12 +3,9 @@
 
 use std::path::Path;
 
-/// Options whose value is the VM's name, by the VMMs that have them: QEMU, crosvm, kvmtool,
-/// Firecracker.
-const NAMED_BY: [&str; 5] = ["-name", "--name", "-n", "--id", "-id"];
-
-/// What VMMs are called whose `-n` is a name; others mean something else by it.
-const SHORT_NAME: [&str; 2] = ["lkvm", "kvmtool"];
+/// Options whose value is the VM's name, by the VMMs that have them: QEMU, crosvm and kvmtool
+/// (whose `-n` is its network), Firecracker.
+const NAMED_BY: [&str; 4] = ["-name", "--name", "--id", "-id"];
 
 /// The name of the VM of this process; empty if that has gone.
 pub(crate) fn of(pid: u32) -> String {
@@ -31,8 +28,7 @@ fn name(words: &[&str], exe: &Path) -> String {
             Some((option, value)) if option.starts_with("--") => (option, Some(value)),
             _ => (*word, words.get(at + 1).copied()),
         };
-        let is = NAMED_BY.contains(&option) && (option != "-n" || SHORT_NAME.contains(&program));
-        value.filter(|_| is).map(guest)
+        value.filter(|_| NAMED_BY.contains(&option)).map(guest)
     });
     let name = told
         .filter(|name| !name.is_empty())
@@ -80,7 +76,8 @@ mod tests {
                 "qemu-system-x86_64 -name debug-threads=on -n",
                 "qemu-system-x86_64",
             ),
-            ("lkvm run -n box -c 2", "box"),
+            ("lkvm run -n mode=none --name=box -c 2", "box"),
+            ("lkvm run -n mode=none", "lkvm"),
             ("/usr/bin/lkvm run --name box", "box"),
             ("firecracker --id=551e7604 --api-sock /run/fc", "551e7604"),
             (
