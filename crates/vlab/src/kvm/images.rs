@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What guests and the emulated host boot.
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::path::PathBuf;
-
-use anyhow::Context;
 
 use experiment::scenario::Arm;
 use experiment::scenario::ArmKind;
@@ -68,7 +64,6 @@ pub(super) fn guest(
     userland: &Userland,
     programs: &Programs,
     wanted: &[&str],
-    scratch: &Path,
 ) -> anyhow::Result<Image> {
     // The kernel's preemption mode is in debugfs.
     let script = format!(
@@ -83,12 +78,7 @@ pub(super) fn guest(
         image = image.file(here, inside);
     }
     for program in wanted {
-        let wrapper = scratch.join(program);
-        let words = inside(program).join(" ");
-        fs::write(&wrapper, format!("#!/bin/sh\nexec {words} \"$@\"\n"))
-            .and_then(|()| fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755)))
-            .with_context(|| format!("cannot write {}", wrapper.display()))?;
-        image = image.file(wrapper, Path::new("/bin").join(program));
+        image = image.command(Path::new("/bin").join(program), &inside(program));
     }
     Ok(image.build()?)
 }

@@ -269,14 +269,7 @@ fn prepare(
     let kernel = Kernel::debian(&store, &args.guest_kernel)?;
     let userland = Userland::open(&store, &args.packages, PACKAGES)?;
     let qemu = userland.qemu_here();
-    let scratch = tempfile::tempdir().context("cannot make a temporary directory")?;
-    let guest = images::guest(
-        &kernel,
-        &userland,
-        &programs,
-        &images::wanted(scenario),
-        scratch.path(),
-    )?;
+    let guest = images::guest(&kernel, &userland, &programs, &images::wanted(scenario))?;
     let why = sure.or_else(|| machine::why_not_direct(&qemu, &guest, interrupt));
     let host = match &why {
         None => None,

@@ -95,6 +95,7 @@ impl Image {
             binaries: Vec::new(),
             files: Vec::new(),
             texts: Vec::new(),
+            commands: Vec::new(),
             script: String::new(),
         }
     }
@@ -118,6 +119,8 @@ pub struct Builder {
     binaries: Vec<PathBuf>,
     files: Vec<(PathBuf, PathBuf)>,
     texts: Vec<(PathBuf, String)>,
+    /// As texts, executable.
+    commands: Vec<(PathBuf, String)>,
     script: String,
 }
 
@@ -150,6 +153,14 @@ impl Builder {
         self
     }
 
+    /// A command at the absolute path `guest`: `words`, and then the arguments it is given.
+    #[must_use]
+    pub fn command(mut self, guest: impl Into<PathBuf>, words: &[String]) -> Self {
+        let text = format!("#!/bin/sh\nexec {} \"$@\"\n", words.join(" "));
+        self.commands.push((guest.into(), text));
+        self
+    }
+
     /// What the guest runs, by `sh`, with its output going to the host.
     #[must_use]
     pub fn script(mut self, text: impl Into<String>) -> Self {
@@ -172,10 +183,14 @@ impl Builder {
         for (host, guest) in &self.files {
             copy(host, &inside(&tree, guest)?)?;
         }
-        for (guest, text) in &self.texts {
+        let texts = self.texts.iter().map(|text| (text, 0o644));
+        let commands = self.commands.iter().map(|text| (text, 0o755));
+        for ((guest, text), mode) in texts.chain(commands) {
             let path = inside(&tree, guest)?;
             make_parent(&path)?;
-            fs::write(&path, text).map_err(io_at(&path))?;
+            fs::write(&path, text)
+                .and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(mode)))
+                .map_err(io_at(&path))?;
         }
         pack(&tree, &dir.path().join("initramfs"))?;
         fs::remove_dir_all(&tree).map_err(io_at(&tree))?;

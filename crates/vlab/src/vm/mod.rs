@@ -27,7 +27,7 @@
 //! [`store`] the cache directory, [`apt`] exact packages without touching the
 //! machine's own package state, [`kernels`] which kernels and how they unpack,
 //! [`userland`] QEMU and other programs, [`modules`] which kernel modules in which order, [`image`] the initramfs, `pack` its bytes,
-//! [`systemd`] as its first process,
+//! [`systemd`] as its first process, `libvirt` for VMs of its own,
 //! [`boot`] the QEMU process and its result, `sharing` takes vCPUs away in turn,
 //! `autopsy` finds out what a guest did that hung.
 //!
@@ -47,6 +47,7 @@ pub mod userland;
 mod arguments;
 pub(crate) mod autopsy;
 mod command;
+mod libvirt;
 mod pack;
 mod sharing;
 mod words;

@@ -183,23 +183,55 @@ impl Userland {
 
     /// Files of programs with their libraries: on this machine, and inside.
     pub(crate) fn files(&self, programs: &[&str]) -> anyhow::Result<BTreeMap<PathBuf, PathBuf>> {
-        let place = |kind: &str, path: &Path| {
-            let name = path.file_name().unwrap_or_default();
-            Path::new(INSIDE).join(kind).join(name)
-        };
         let mut files = BTreeMap::new();
         for program in programs {
-            let path = self.root.join("usr/bin").join(program);
-            for library in self.libraries(&path)? {
-                let inside = place("lib", &library);
-                files.insert(library, inside);
-            }
-            let inside = place("bin", &path);
-            files.insert(path, inside);
+            let dirs = ["usr/bin", "usr/sbin"].map(|dir| self.root.join(dir).join(program));
+            let [first, second] = dirs;
+            let path = if first.exists() { first } else { second };
+            self.add(&path, &place("bin", &path), &mut files)?;
         }
+        Ok(files)
+    }
+
+    /// A library that a program loads by its name, at the path that it has in Debian.
+    pub(crate) fn plugin(&self, path: &str) -> anyhow::Result<BTreeMap<PathBuf, PathBuf>> {
+        let mut files = BTreeMap::new();
+        self.add(
+            &self.root.join(path),
+            &Path::new("/").join(path),
+            &mut files,
+        )?;
+        Ok(files)
+    }
+
+    /// The files of a directory, at the paths that they have in Debian.
+    pub(crate) fn data(&self, dir: &str) -> anyhow::Result<BTreeMap<PathBuf, PathBuf>> {
+        let here = self.root.join(dir);
+        let read = || format!("cannot read {}", here.display());
+        let mut files = BTreeMap::new();
+        for entry in fs::read_dir(&here).with_context(read)? {
+            let entry = entry.with_context(read)?;
+            let inside = Path::new("/").join(dir).join(entry.file_name());
+            files.insert(entry.path(), inside);
+        }
+        Ok(files)
+    }
+
+    /// A file with its libraries and their loader.
+    fn add(
+        &self,
+        path: &Path,
+        inside: &Path,
+        files: &mut BTreeMap<PathBuf, PathBuf>,
+    ) -> anyhow::Result<()> {
+        for library in self.libraries(path)? {
+            let inside = place("lib", &library);
+            files.insert(library, inside);
+        }
+        files.insert(path.to_owned(), inside.to_owned());
         // Last: it is among the libraries too.
         files.insert(self.loader(), PathBuf::from(format!("{INSIDE}/loader")));
-        Ok(files)
+        Ok(())
     }
 
     /// QEMU's firmware: on this machine, and inside.
@@ -244,6 +276,12 @@ impl Userland {
             .filter(|path| path.starts_with(&self.root))
             .collect())
     }
+}
+
+/// Where a file is inside, by its kind.
+fn place(kind: &str, path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default();
+    Path::new(INSIDE).join(kind).join(name)
 }
 
 /// Words that run a program inside.
