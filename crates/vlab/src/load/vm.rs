@@ -23,11 +23,13 @@
 
 mod guest;
 
+use std::os::unix::thread::JoinHandleExt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -40,6 +42,8 @@ use kvm_ioctls::Kvm;
 use kvm_ioctls::VcpuExit;
 use kvm_ioctls::VcpuFd;
 use kvm_ioctls::VmFd;
+use nix::sys::pthread::pthread_kill;
+use nix::sys::signal::Signal;
 use serde::Deserialize;
 use serde::Serialize;
 use units::CpuSet;
@@ -124,8 +128,13 @@ pub struct VmReport {
 const WARM_UP: Ns = Ns::from_secs(1);
 /// A response later than this is counted as this late.
 const LONGEST: Ns = Ns::from_secs(60);
+/// The signal that makes a vCPU leave its guest, and how often it is sent until it has.
+const CALL_BACK: Signal = Signal::SIGUSR1;
+const EVERY: Duration = Duration::from_millis(10);
 /// Address of the local APIC; a vCPU's number is in bits 12 and up of an MSI's.
 const APIC: u64 = 0xfee0_0000;
+/// Bit of CR0 that a guest in real mode has not set.
+const PROTECTED: u64 = 1;
 /// Spurious vector register: bit 8 enables the APIC.
 const APIC_SVR: usize = 0xf0;
 
@@ -159,6 +168,9 @@ pub fn run(args: &VmArgs) -> anyhow::Result<()> {
     // before it goes.
     unsafe { vm.set_user_memory_region(memory.region()) }?;
     let stop = Arc::new(AtomicBool::new(false));
+    // What it does is to be delivered: a signal ends KVM_RUN.
+    signal_hook::flag::register(CALL_BACK as i32, Arc::new(AtomicBool::new(false)))
+        .context("cannot catch signals")?;
     if args.at.is_some() {
         let (now, begin) = (now(), Time(from.0.saturating_sub(WARM_UP.0)));
         anyhow::ensure!(
@@ -206,7 +218,7 @@ pub fn run(args: &VmArgs) -> anyhow::Result<()> {
     let _ = early.recv_timeout(to.since(now()).to_std());
     stop.store(true, Ordering::Relaxed);
     let wall = now().since(from);
-    // Not of all, once one has failed: another may halt for ever without it.
+    call_back(&threads);
     let vcpus = threads
         .into_iter()
         .map(|thread| {
@@ -224,6 +236,23 @@ pub fn run(args: &VmArgs) -> anyhow::Result<()> {
         wall_ns: wall.0,
         vcpus,
     })
+}
+
+/// Waits until all have ended. A vCPU that halts, or whose guest the machine has lost, would
+/// never leave `KVM_RUN`; a signal that comes before it does nothing, hence more than one.
+fn call_back<T>(vcpus: &[JoinHandle<T>]) {
+    let mut left: Vec<_> = vcpus.iter().collect();
+    loop {
+        left.retain(|vcpu| !vcpu.is_finished());
+        if left.is_empty() {
+            return;
+        }
+        for vcpu in &left {
+            // It has not been joined, so there is such a thread.
+            let _ = pthread_kill(vcpu.as_pthread_t(), CALL_BACK);
+        }
+        std::thread::sleep(EVERY);
+    }
 }
 
 /// A vCPU at the start of the code at this address, with an APIC that takes interrupts.
@@ -368,6 +397,7 @@ fn work(
             Err(error) => return Err(error).context("KVM does not run the vCPU"),
         }
     }
+    check_state(&vcpu)?;
     // SAFETY: asks the kernel about this thread and takes no pointer.
     let policy = unsafe { libc::sched_getscheduler(0) } & !libc::SCHED_RESET_ON_FORK;
     let now = cpu_time();
@@ -380,6 +410,24 @@ fn work(
         response_p99_ns: responses.value_at_quantile(0.99),
         policy,
     })
+}
+
+/// Its guest never leaves real mode; emulated nested virtualisation has taken one out of it.
+///
+/// # Errors
+/// It is in another mode, or KVM does not tell.
+fn check_state(vcpu: &VcpuFd) -> anyhow::Result<()> {
+    let state = vcpu
+        .get_sregs()
+        .context("KVM does not tell the vCPU's state")?;
+    anyhow::ensure!(
+        state.cr0 & PROTECTED == 0 && state.cs.base == 0,
+        "the guest is not in the mode that it began in (CR0 {:#x}, CS at {:#x}), which is the \
+         machine's fault; start the VM again",
+        state.cr0,
+        state.cs.base
+    );
+    Ok(())
 }
 
 #[cfg(test)]

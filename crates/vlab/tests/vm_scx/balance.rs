@@ -7,6 +7,7 @@ use scx_vcpu::table::Vcpu;
 use units::Ns;
 
 use super::boot;
+use super::number;
 use super::vcpus;
 
 /// Between the vCPU that had most and the one that had least.
@@ -51,4 +52,5 @@ fn root_vm_scx_vcpu_credit2_evens_out_load() {
     for other in &all[..5] {
         assert_eq!((other.wake_ipis, other.halts), (0, 0), "{other:?}");
     }
+    assert_eq!(number(&output, "ipi-exit"), 0);
 }

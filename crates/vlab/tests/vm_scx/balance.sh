@@ -43,3 +43,7 @@ until_ok stopped
 echo "still $(scx_vcpu list --json)"
 kill -CONT "$pair"
 finish balance
+
+# Its second vCPU never leaves the guest by itself.
+vlab load vm --cpus 0-1 --ipi --work 100000 --for 1s >/dev/null
+echo "ipi-exit $?"
