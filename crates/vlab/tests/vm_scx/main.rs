@@ -17,6 +17,7 @@ mod busy;
 mod caps;
 mod cost;
 mod ends;
+mod guests;
 mod held;
 mod knobs;
 mod papers;
@@ -59,6 +60,8 @@ struct Machine<'a> {
     files: &'a [(&'a Path, &'a str)],
     /// QEMU, for VMs of its own.
     qemu: bool,
+    /// libvirt and QEMU, for VMs of its own.
+    libvirt: bool,
     /// A unit of ours, under systemd.
     unit: Option<&'a Path>,
     /// pCPUs, if not two.
@@ -96,6 +99,9 @@ fn boot_with(script: &str, machine: Machine<'_>) -> Output {
     }
     if machine.qemu {
         image = image.qemu(&store).unwrap();
+    }
+    if machine.libvirt {
+        image = image.libvirt(&store).unwrap();
     }
     if let Some(unit) = machine.unit {
         image = image.systemd(unit);

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Other VMMs than ours: how their vCPUs are found and called, and what they get.
-//!
-//! Their guest is a ROM of one page of code: firmware and a kernel would need minutes here,
-//! and a vCPU that computes is one whatever it computes.
+//! Other VMMs than ours: how their vCPUs are found and called, and what they get. Their
+//! guests are those of [`guests`].
 
 use std::fs;
 use std::path::Path;
+use std::path::PathBuf;
 
 use scx_vcpu::table::Vcpu;
 use vlab::vm::Output;
@@ -13,99 +12,46 @@ use vlab::vm::Qemu;
 
 use super::Machine;
 use super::boot_with;
+use super::guests;
 use super::number;
 use super::said;
 use super::share;
 use super::vcpus;
 
-/// Where the ROM is in the machine, and the one that gives CPUs back.
-const ROM: &str = "/vlab/rom";
-const EJECTS: &str = "/vlab/rom-ejects";
+/// What the guests are called in the machine.
+const GUESTS: [&str; 4] = ["rom", "rom-ejects", "flat", "pvh"];
 
-/// Bytes of the ROM; it ends at 4 GiB.
-const SIZE: usize = 0x10000;
-
-/// A global descriptor table of two entries, where the code expects it.
-const TABLE: usize = 0x100;
-
-/// `jmp $`.
-const COMPUTE: [u8; 2] = [0xeb, 0xfe];
-
-/// In the place of an operating system, which QEMU asks to give a CPU back (its
-/// docs/specs/acpi_cpu_hotplug.rst): looks now and then whether it is CPU 1, and does.
-#[rustfmt::skip]
-const EJECT: [&[u8]; 11] = [
-    // mov dx, 0xaf00; xor eax, eax; out dx, eax: that interface, and not an older one
-    &[0xba, 0x00, 0xaf], &[0x66, 0x31, 0xc0, 0x66, 0xef],
-    // 1: mov dx, 0xaf00; mov eax, 1; out dx, eax: CPU 1
-    &[0xba, 0x00, 0xaf], &[0x66, 0xb8, 0x01, 0x00, 0x00, 0x00, 0x66, 0xef],
-    // mov dx, 0xaf04; in al, dx; test al, 4; jz 2f: is it to go?
-    &[0xba, 0x04, 0xaf], &[0xec, 0xa8, 0x04], &[0x74, 0x03],
-    // mov al, 8; out dx, al: it goes
-    &[0xb0, 0x08, 0xee],
-    // 2: mov ecx, 1 << 24; 3: dec ecx; jnz 3b: computes
-    &[0x66, 0xb9, 0x00, 0x00, 0x00, 0x01], &[0x66, 0x49, 0x75, 0xfc],
-    // jmp 1b
-    &[0xeb, 0xde],
-];
-
-/// The first vCPU wakes all others, which compute, and does `then`.
-fn rom(then: &[u8]) -> Vec<u8> {
-    #[rustfmt::skip]
-    let code: [&[u8]; 13] = [
-        // cli; lgdt cs:[TABLE + 16], with 32 bits of base
-        &[0xfa, 0x2e, 0x66, 0x0f, 0x01, 0x16, 0x10, 0x01],
-        // mov eax, cr0; or al, 1; mov cr0, eax: protected, the code segment stays as it was
-        &[0x0f, 0x20, 0xc0, 0x0c, 0x01, 0x0f, 0x22, 0xc0],
-        // mov ax, 8; mov ds, ax: all of the memory
-        &[0xb8, 0x08, 0x00, 0x8e, 0xd8],
-        // mov word [0x8000], `jmp $`: where the others begin
-        &[0xc7, 0x06, 0x00, 0x80, 0xeb, 0xfe],
-        // mov dword [0xfee000f0], 0x1ff: the local APIC is on
-        &[0x66, 0x67, 0xc7, 0x05, 0xf0, 0x00, 0xe0, 0xfe, 0xff, 0x01, 0x00, 0x00],
-        // mov dword [0xfee00300], 0xc4500: INIT to all others
-        &[0x66, 0x67, 0xc7, 0x05, 0x00, 0x03, 0xe0, 0xfe, 0x00, 0x45, 0x0c, 0x00],
-        // mov ecx, 1 << 20; dec ecx; jnz back
-        &[0x66, 0xb9, 0x00, 0x00, 0x10, 0x00],
-        &[0x66, 0x49, 0x75, 0xfc],
-        // mov dword [0xfee00300], 0xc4608: start at 0x8000; twice, as processors ask for
-        &[0x66, 0x67, 0xc7, 0x05, 0x00, 0x03, 0xe0, 0xfe, 0x08, 0x46, 0x0c, 0x00],
-        &[0x66, 0xb9, 0x00, 0x00, 0x10, 0x00],
-        &[0x66, 0x49, 0x75, 0xfc],
-        &[0x66, 0x67, 0xc7, 0x05, 0x00, 0x03, 0xe0, 0xfe, 0x08, 0x46, 0x0c, 0x00],
-        then,
-    ];
-    let mut rom = vec![0; SIZE];
-    let mut put = |at: usize, what: &[u8]| rom[at..at + what.len()].copy_from_slice(what);
-    let code = code.concat();
-    assert!(code.len() <= TABLE);
-    put(0, &code);
-    // Data, writable, 4 GiB from 0 on; marked as used, for the ROM cannot be written.
-    put(TABLE + 8, &[0xff, 0xff, 0, 0, 0, 0x93, 0xcf, 0]);
-    // Its limit and where it is.
-    put(TABLE + 16, &[0x0f, 0, 0, (TABLE >> 8) as u8, 0xff, 0xff]);
-    // Where a processor begins: jmp to the beginning.
-    put(0xfff0, &[0xe9, 0x0d, 0x00]);
-    rom
-}
-
-/// The machine with the ROM, and QEMU or another VMM.
-fn run(script: &str, qemu: bool, programs: &[&Path]) -> Output {
+/// The script's variables are those of the guests' files, and `QEMU`.
+fn run(script: &str, machine: Machine<'_>) -> Output {
     let dir = tempfile::tempdir().unwrap();
-    let (file, ejects) = (dir.path().join("rom"), dir.path().join("rom-ejects"));
-    fs::write(&file, rom(&COMPUTE)).unwrap();
-    fs::write(&ejects, rom(&EJECT.concat())).unwrap();
+    let (here, there) = (
+        GUESTS.map(|name| dir.path().join(name)),
+        GUESTS.map(|name| format!("/vlab/{name}")),
+    );
+    let guests = [
+        guests::rom(),
+        guests::rom_that_ejects(),
+        guests::flat(),
+        guests::pvh(),
+    ];
+    for (file, guest) in here.iter().zip(guests) {
+        fs::write(file, guest).unwrap();
+    }
+    let [rom, ejects, flat, pvh] = &there;
+    let files: Vec<(&Path, &str)> = here
+        .iter()
+        .map(AsRef::as_ref)
+        .zip(there.iter().map(AsRef::as_ref))
+        .collect();
     boot_with(
         &format!(
-            "QEMU=\"{}\"\nROM={ROM}\nEJECTS={EJECTS}\n{}{script}",
+            "QEMU=\"{}\"\nROM={rom}\nEJECTS={ejects}\nFLAT={flat}\nPVH={pvh}\n{}{script}",
             Qemu::inside(),
             include_str!("vmms_common.sh")
         ),
         Machine {
-            programs,
-            files: &[(&file, ROM), (&ejects, EJECTS)],
-            qemu,
-            ..Machine::default()
+            files: &files,
+            ..machine
         },
     )
 }
@@ -131,7 +77,14 @@ const CHRT: &str = "/usr/bin/chrt";
 
 #[test]
 fn root_vm_scx_vcpu_schedules_vms_of_qemu() {
-    let output = run(include_str!("vmms.sh"), true, &[Path::new(CHRT)]);
+    let output = run(
+        include_str!("vmms.sh"),
+        Machine {
+            programs: &[Path::new(CHRT)],
+            qemu: true,
+            ..Machine::default()
+        },
+    );
     assert!(!output.stdout.contains("-lost"), "{}", output.stdout);
     // Started while the scheduler runs, and there before it.
     for policy in ["credit1", "credit2"] {
@@ -158,18 +111,116 @@ fn root_vm_scx_vcpu_schedules_vms_of_qemu() {
     assert_eq!(number(&output, "owners-exit"), 0);
 }
 
+/// The same from libvirt, which decides where threads run and what weight a VM has.
+#[test]
+fn root_vm_scx_vcpu_schedules_vms_of_libvirt() {
+    let output = run(
+        include_str!("vmms_libvirt.sh"),
+        Machine {
+            libvirt: true,
+            ..Machine::default()
+        },
+    );
+    eprintln!("{}", output.stdout);
+    assert!(!output.stdout.contains("-lost"), "{}", output.stdout);
+    // By `<shares>`, which are `cpu.weight` of the VM's cgroup.
+    for policy in ["credit1", "credit2"] {
+        shares(&output, policy, ["web", "db"]);
+        assert_eq!(number(&output, &format!("{policy}-exit")), 0);
+    }
+
+    // `virsh setvcpus`: one more, and one less.
+    let numbers = |key, count| {
+        let all = vcpus(&output, key, count);
+        let grows = all.iter().filter(|vcpu| vcpu.name == "grows");
+        grows.map(|vcpu| vcpu.vcpu).collect::<Vec<u32>>()
+    };
+    assert_eq!(numbers("plugged", 6), [0, 1]);
+    assert_eq!(numbers("unplugged", 5), [0]);
+
+    // `virsh vcpupin`: all vCPUs on one pCPU have one between them.
+    let pinned = vcpus(&output, "pinned", 4);
+    assert!(pinned.iter().all(|vcpu| vcpu.cpu == 0), "{pinned:?}");
+
+    // `virsh suspend`: nothing for one, all for the other.
+    let paused = vcpus(&output, "paused", 4);
+    let share = share(&paused[..2], &paused[2..]);
+    eprintln!("paused: share {share:.3}, asked 0");
+    assert!(share < 0.02, "{paused:?}");
+    assert_eq!(said(&output, "left"), "0", "cgroups of VMs");
+}
+
+/// What a VMM is given twice in a run: see `vmms_other.sh`.
+fn schedules(vmm: &Path, script: &str, names: [&str; 2]) {
+    assert!(
+        vmm.exists(),
+        "no {}; how to build it is in docs/scx_vcpu.md",
+        vmm.display()
+    );
+    let output = run(
+        &format!("{script}{}", include_str!("vmms_other.sh")),
+        Machine {
+            programs: &[vmm],
+            ..Machine::default()
+        },
+    );
+    assert!(!output.stdout.contains("-lost"), "{}", output.stdout);
+    for policy in ["credit1", "credit2"] {
+        shares(&output, policy, names);
+        assert_eq!(number(&output, &format!("{policy}-exit")), 0);
+    }
+}
+
 /// Installed by scripts/setup.
 const ALIOTH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/tools/bin/alioth");
 
-/// It is in no package of Debian's.
+/// It is in no package of Debian's, and knows no names of VMs.
 #[test]
 #[ignore = "needs a VMM that is built from crates.io; part of the long proofs, see docs/scx_vcpu.md"]
 fn root_vm_scx_vcpu_schedules_vms_of_alioth() {
-    let output = run(include_str!("vmms_alioth.sh"), false, &[Path::new(ALIOTH)]);
-    assert!(!output.stdout.contains("-lost"), "{}", output.stdout);
-    // It knows no names of VMs.
-    for policy in ["credit1", "credit2"] {
-        shares(&output, policy, ["alioth", "alioth"]);
-        assert_eq!(number(&output, &format!("{policy}-exit")), 0);
-    }
+    schedules(
+        Path::new(ALIOTH),
+        include_str!("vmms_alioth.sh"),
+        ["alioth"; 2],
+    );
+}
+
+/// A directory with VMMs that are built by hand: they are neither in Debian nor on crates.io.
+const VMMS: &str = "SCX_VMMS";
+
+fn built(name: &str) -> PathBuf {
+    let dir = std::env::var(VMMS);
+    let dir = dir.unwrap_or_else(|_| panic!("{VMMS} is not set; it is a directory with {name}"));
+    Path::new(&dir).join(name)
+}
+
+#[test]
+#[ignore = "needs SCX_VMMS, a directory with lkvm; see docs/scx_vcpu.md"]
+fn root_vm_scx_vcpu_schedules_vms_of_a_built_kvmtool() {
+    schedules(
+        &built("lkvm"),
+        include_str!("vmms_kvmtool.sh"),
+        ["web", "db"],
+    );
+}
+
+#[test]
+#[ignore = "needs SCX_VMMS, a directory with firecracker; see docs/scx_vcpu.md"]
+fn root_vm_scx_vcpu_schedules_vms_of_a_built_firecracker() {
+    schedules(
+        &built("firecracker"),
+        include_str!("vmms_firecracker.sh"),
+        ["web", "db"],
+    );
+}
+
+/// It knows no names of VMs.
+#[test]
+#[ignore = "needs SCX_VMMS, a directory with cloud-hypervisor; see docs/scx_vcpu.md"]
+fn root_vm_scx_vcpu_schedules_vms_of_a_built_cloud_hypervisor() {
+    schedules(
+        &built("cloud-hypervisor"),
+        include_str!("vmms_cloud_hypervisor.sh"),
+        ["cloud-hypervisor"; 2],
+    );
 }
