@@ -33,6 +33,8 @@ pub(crate) struct Setup {
     pub(crate) kernel: String,
     /// See `kernel`.
     pub(crate) initramfs: String,
+    /// The host's CPU from which on vCPUs have theirs.
+    pub(crate) first_cpu: u32,
     /// QEMU and its arguments before ours.
     pub(crate) qemu: Vec<String>,
     /// The scheduler's program.
@@ -241,6 +243,7 @@ pub(super) mod tests {
             memory_mib: 1,
             kernel: String::new(),
             initramfs: String::new(),
+            first_cpu: 0,
             qemu: Vec::new(),
             scx_vcpu: String::new(),
             disk_latency: Ns::ZERO,

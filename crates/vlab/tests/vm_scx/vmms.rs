@@ -138,11 +138,11 @@ fn root_vm_scx_vcpu_schedules_vms_of_libvirt() {
     assert_eq!(numbers("plugged", 6), [0, 1]);
     assert_eq!(numbers("unplugged", 5), [0]);
 
-    // `virsh vcpupin`: all vCPUs on one pCPU have one between them.
+    // `virsh vcpupin`: all on the first pCPU.
     let pinned = vcpus(&output, "pinned", 4);
     assert!(pinned.iter().all(|vcpu| vcpu.cpu == 0), "{pinned:?}");
 
-    // `virsh suspend`: nothing for one, all for the other.
+    // `virsh suspend`: nothing for one of two.
     let paused = vcpus(&output, "paused", 4);
     let share = share(&paused[..2], &paused[2..]);
     eprintln!("paused: share {share:.3}, asked 0");

@@ -113,7 +113,9 @@ impl Guest {
             let tid = Pid::from_raw(i32::try_from(base.thread_id)?);
             self.vcpus.push(tid.context("a vCPU has no thread")?);
         }
+        // Not before: it may run nowhere else.
         self.place(cpus, false)?;
+        qmp.execute(&qmp::cont {})?;
         self.qmp = Some(qmp);
         // Now, not when the guest is up: a port that nobody holds is at its end
         // for those inside.
@@ -355,7 +357,7 @@ fn arguments(setup: &Setup, number: u32, dir: &Path, disk: &Path) -> Vec<String>
     add(&["-smp", &vcpus.to_string()]);
     add(&["-m", &setup.memory_mib.to_string()]);
     add(&["-nodefaults", "-no-user-config", "-no-reboot"]);
-    add(&["-display", "none"]);
+    add(&["-display", "none", "-S"]);
     add(&["-kernel", &setup.kernel, "-initrd", &setup.initramfs]);
     // hvc0: under nested KVM the emulated serial port loses output.
     add(&[

@@ -139,11 +139,12 @@ impl Ground {
     fn prepare(setup: &Setup) -> anyhow::Result<Self> {
         let cpus: CpuSet = freezer::online_cpus()?
             .iter()
+            .skip(setup.first_cpu as usize)
             .take(setup.scenario.topology.cpus as usize)
             .collect();
         anyhow::ensure!(
             cpus.len() == setup.scenario.topology.cpus,
-            "the scenario asks for {} CPUs, the host has {}",
+            "the scenario asks for {} CPUs, the host has {} for guests",
             setup.scenario.topology.cpus,
             cpus.len()
         );
@@ -296,7 +297,9 @@ impl Lab {
                     to: Time(measured.to),
                 };
                 let gaps = gaps(turns::gaps(&events, vm, window), clock);
-                let recorded = recording.join(&gaps, guest, &self.cpus, timeline);
+                // The guest's own numbers.
+                let inside = CpuSet::first(self.setup.scenario.topology.cpus);
+                let recorded = recording.join(&gaps, guest, &inside, timeline);
                 (phase.io_time, phase.timeline) = (Some(recorded.io_time), recorded.timeline);
             }
         } else {
