@@ -58,14 +58,20 @@ domain web "$ROM" 200 ">2"
 domain db "$ROM" 100 ">2"
 until_ok listed 4 || echo "found-lost $(cat /tmp/errors /var/log/libvirt/qemu/*.log)"
 pinned_to 1
-# cgroups are looked at once a second, and what was handed out before counts no more.
-sleep 3
+# cgroups are looked at once a second.
+weighs() {
+	[ "$(scx_vcpu list --json | grep -o '"weight":512' | wc -l)" = 2 ]
+}
+until_ok weighs || echo "weighs-lost $(scx_vcpu list --json)"
+# Not a wait: what was handed out before counts no more.
+sleep 1
 measure credit1 5
 finish credit1
 
 start credit2
 until_ok listed 4 || echo "listed-lost $(cat /tmp/errors)"
-sleep 3
+until_ok weighs || echo "weighs-lost $(scx_vcpu list --json)"
+sleep 1
 measure credit2 5
 
 # One vCPU more while a VM runs, and one less.
@@ -82,7 +88,10 @@ until_ok listed 4
 
 # Where they may run.
 pinned_to 0
-sleep 1
+together() {
+	! scx_vcpu list --json | grep -q '"cpu":1,'
+}
+until_ok together || echo "together-lost"
 echo "pinned $(scx_vcpu list --json)"
 pinned_to 1
 
