@@ -13,12 +13,16 @@
  * net should that timer ever be lost.
  *
  * The slice accounting of one CPU, with p the planned end of a slice, t the
- * instant at which the interrupt came (late = t - p) and b the return:
- *     planned return  r = t + off - min(late, off / 4)
- *     next slice ends p' = b + on
- * A late interrupt lengthens the slice and shortens the gap, so that the period
- * stays on + off and slices do not drift. The quarter bounds it: after a stall
- * (the real host took the CPU) a gap is at least 3/4 of what was asked.
+ * instant at which the interrupt came (late = t - p), r the planned return, b the
+ * return (overrun = b - r) and d what the CPU is behind its plan:
+ *     d  += late            r  = t + off - min(d, off / 4), which d is reduced by
+ *     d  += overrun         p' = b + on
+ * Whatever comes late shortens the gaps that follow, so that the period stays
+ * on + off and the CPUs keep the phases of the plan: a recorded host says which
+ * of them are off together. The quarter bounds it: after a stall (the real host
+ * took the CPU) a gap is at least 3/4 of what was asked, and the rest is made up
+ * in the next ones. Slices are never shorter than asked. With fixed lengths whole
+ * periods are forgotten, as they do not change the phase.
  *
  * Safety, each rule by itself enough to give the CPU back:
  *   - state == FZ_STOPPED, which every turn of the spin looks at;
@@ -164,9 +168,12 @@ static long spin_round(__u32 i, struct spin *spin)
 }
 
 /*
- * The lengths of the pair that `lane` is at. A change of bank starts the new
- * plan from its first pair.
+ * The lengths of the pair that `lane` is at: FIXED, RECORDED, or -1 if there are
+ * none. A change of bank starts the new plan from its first pair.
  */
+#define FIXED 0
+#define RECORDED 1
+
 static __always_inline int lengths(struct fz_lane *lane, __u32 cpu, struct fz_pair *out)
 {
 	__u32 bank = ctl.bank & 1;
@@ -183,7 +190,7 @@ static __always_inline int lengths(struct fz_lane *lane, __u32 cpu, struct fz_pa
 	if (!plan->nr_pairs) {
 		out->on_ns = plan->on_ns;
 		out->off_ns = plan->off_ns;
-		return 0;
+		return FIXED;
 	}
 	if (lane->pair >= plan->nr_pairs)
 		lane->pair = 0;
@@ -192,7 +199,18 @@ static __always_inline int lengths(struct fz_lane *lane, __u32 cpu, struct fz_pa
 	if (!pair)
 		return -1;
 	*out = *pair;
-	return 0;
+	return RECORDED;
+}
+
+/* `lane` has come `ns` late at a pair of this kind and these lengths. */
+static __always_inline void behind(struct fz_lane *lane, __u64 ns, int kind,
+				   const struct fz_pair *length)
+{
+	__u64 period = length->on_ns + length->off_ns;
+
+	lane->behind_ns += ns;
+	if (kind == FIXED && lane->behind_ns >= period)
+		lane->behind_ns %= period;
 }
 
 /*
@@ -249,7 +267,8 @@ int BPF_PROG(freeze_cpu, int vector)
 	struct fz_event gap = {};
 	struct fz_steal *page;
 	struct fz_lane *lane;
-	__u64 now, late, over;
+	__u64 now, late, over, shorter;
+	int kind;
 
 	if (ctl.state != FZ_RUNNING)
 		return 0;
@@ -273,14 +292,17 @@ int BPF_PROG(freeze_cpu, int vector)
 	}
 	if (now < lane->next_out_ns)
 		return 0;
-	if (lengths(lane, cpu, &length))
+	kind = lengths(lane, cpu, &length);
+	if (kind < 0)
 		return 0;
 
 	late = now - lane->next_out_ns;
+	behind(lane, late, kind, &length);
+	shorter = lane->behind_ns < length.off_ns / 4 ? lane->behind_ns : length.off_ns / 4;
+	lane->behind_ns -= shorter;
 	gap.planned_out_ns = lane->next_out_ns;
 	gap.out_ns = now;
-	gap.planned_back_ns = now + length.off_ns;
-	gap.planned_back_ns -= late < length.off_ns / 4 ? late : length.off_ns / 4;
+	gap.planned_back_ns = now + length.off_ns - shorter;
 	spin.until_ns = gap.planned_back_ns;
 	if (spin.until_ns > now + max_gap_ns)
 		spin.until_ns = now + max_gap_ns;
@@ -302,6 +324,7 @@ int BPF_PROG(freeze_cpu, int vector)
 	if (late > lane->late_max_ns)
 		lane->late_max_ns = late;
 	over = gap.back_ns > gap.planned_back_ns ? gap.back_ns - gap.planned_back_ns : 0;
+	behind(lane, over, kind, &length);
 	lane->overrun_ns += over;
 	if (over > lane->overrun_max_ns)
 		lane->overrun_max_ns = over;
@@ -309,7 +332,7 @@ int BPF_PROG(freeze_cpu, int vector)
 	log_gap(lane, &gap);
 
 	lane->pair++;
-	if (lengths(lane, cpu, &length))
+	if (lengths(lane, cpu, &length) < 0)
 		return 0;
 	lane->next_out_ns = gap.back_ns + length.on_ns;
 	/*

@@ -73,7 +73,8 @@ struct fz_lane {
 	__u64 nr_logged;
 	__u64 nr_dropped;      /* gaps that found the log full */
 	__u64 nr_timer_errors; /* the slice timer could not be set */
-	__u64 __pad[3];
+	__u64 behind_ns;       /* of what came late: not yet made up by shorter gaps */
+	__u64 __pad[2];
 };
 _Static_assert(sizeof(struct fz_lane) == 128, "one lane per pair of cache lines");
 
