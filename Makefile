@@ -54,7 +54,7 @@ bench-native: ## cost, latencies, micro-benchmarks, the simulator beside SimPy, 
 bench-vm: ## shares, attacks, the papers' mixes of VMs, what ordinary threads pay, under the host schedulers (as root)
 	@scripts/setup bench-vm
 	cargo build --locked -p vlab -p scx_vcpu
-	SHARES_WINDOW=30s SCX_COST_ROUNDS=6 cargo test --locked -p vlab --test vm_scx -- --ignored --nocapture --test-threads=1 \
+	SHARES_WINDOW=30s cargo test --locked -p vlab --test vm_scx -- --ignored --nocapture --test-threads=1 \
 		$(if $(SCX_VMMS),,--skip of_a_built)
 
 bench-findings: build ## what helps and what does not, with enough rounds to tell (as root, about 45 minutes)

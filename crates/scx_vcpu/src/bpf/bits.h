@@ -12,6 +12,7 @@
  */
 #pragma once
 
+#include "settings.h"
 #include "table.h"
 
 static __always_inline u64 *bits_word(u64 *bits, u32 cpu)
@@ -39,4 +40,18 @@ static __always_inline bool bits_clear(u64 *bits, u32 *count, u32 cpu)
 		return false;
 	__sync_fetch_and_or(word, bit);
 	return true;
+}
+
+/* Does any pCPU have its bit? */
+static __always_inline bool bits_any(u64 *bits)
+{
+	u32 word;
+
+	if (nr_cpu_ids <= 64)
+		return *bits;
+	bpf_for (word, 0, (nr_cpu_ids + 63) / 64) {
+		if (*bits_word(bits, word * 64))
+			return true;
+	}
+	return false;
 }

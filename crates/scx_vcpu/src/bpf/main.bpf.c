@@ -153,6 +153,16 @@ static __always_inline void charge(struct sv_vcpu *v, u64 ran_ns)
 		isacs_charge(v, ran_ns);
 }
 
+/*
+ * Is there no vCPU for a pCPU whose own none goes on? What a pCPU is asked each time that
+ * its host threads sleep, so it costs three look-ups and not a search for each queue.
+ * Strangers and those that are due or overdue count among those that wait.
+ */
+static __always_inline bool nobody_waits(struct sv_pcpu *pcpu)
+{
+	return !pcpu->waiting && !pcpu->parked && !bits_any(waiting_cpus) && !bits_any(parked_cpus);
+}
+
 SEC("struct_ops/vcpu_dispatch")
 void BPF_PROG(vcpu_dispatch, s32 cpu, struct task_struct *prev)
 {
@@ -167,6 +177,8 @@ void BPF_PROG(vcpu_dispatch, s32 cpu, struct task_struct *prev)
 	/* One that goes to sleep is not asked. */
 	if (prev && !(prev->scx.flags & SCX_TASK_QUEUED))
 		prev = NULL;
+	if (!prev && pcpu && nobody_waits(pcpu))
+		return;
 	if (prev) {
 		knobs = vcpu_of(prev);
 		v = entry_of_task(prev);

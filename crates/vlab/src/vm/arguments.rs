@@ -11,8 +11,6 @@ use super::boot::Options;
 /// All of it for one guest whose files are in `dir`.
 pub(super) fn arguments(image: &Image, options: &Options, dir: &Path) -> Vec<String> {
     let mut args: Vec<String> = [
-        "-accel",
-        "tcg,thread=multi",
         "-cpu",
         "max",
         "-nodefaults",
@@ -29,6 +27,13 @@ pub(super) fn arguments(image: &Image, options: &Options, dir: &Path) -> Vec<Str
     .map(str::to_owned)
     .to_vec();
     let mut add = |key: &str, value: String| args.extend([key.to_owned(), value]);
+    if options.counted {
+        // Without waiting when all vCPUs are idle: their time is not this machine's.
+        add("-accel", "tcg,thread=single".to_owned());
+        add("-icount", "shift=0,sleep=off".to_owned());
+    } else {
+        add("-accel", "tcg,thread=multi".to_owned());
+    }
     add("-smp", options.vcpus.to_string());
     add("-m", options.memory_mib.to_string());
     add("-kernel", image.kernel().vmlinuz().display().to_string());

@@ -78,6 +78,10 @@ pub struct Options {
     /// Takes the vCPUs away in turn from when the script asks for it; `None`: as
     /// the host has it.
     pub sharing: Option<Sharing>,
+    /// The guest's clock counts instructions, one each nanosecond, and what it does does not
+    /// depend on how busy this machine is: a benchmark's time is the instructions that it
+    /// took. All vCPUs take turns on one CPU of this machine, so it is slow.
+    pub counted: bool,
     /// Where the logs of a guest without a result are kept; `None` drops them.
     pub keep_logs: Option<PathBuf>,
 }
@@ -93,6 +97,7 @@ impl Options {
             disks: Vec::new(),
             append: String::new(),
             sharing: None,
+            counted: false,
             keep_logs: None,
         }
     }

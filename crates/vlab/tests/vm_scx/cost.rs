@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What ordinary threads of the host pay: rounds in which each arm has its turn, in one
-//! boot. Under emulation only ratios within a round mean anything.
+//! boot of a VM whose clock counts instructions.
+//!
+//! On the clock of an emulator that runs on a shared machine a benchmark's slowest round took
+//! seven times its fastest, and nothing could be said about 5 % (docs/scx_vcpu.md).
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,12 +20,15 @@ use super::said;
 
 const PERF: &str = "/usr/bin/perf";
 
-/// How many rounds; three allow an interval, six take some eight minutes.
+/// How many rounds; three allow an interval.
 const ROUNDS: &str = "SCX_COST_ROUNDS";
 
 /// The kernel's own scheduler, and what is compared with it.
 const BASELINE: &str = "none";
 const POLICIES: [&str; 2] = ["fixed", "credit2"];
+
+/// Dispatches nobody: what the kernel itself takes as soon as any scheduler is loaded.
+const EMPTY: &str = "never";
 
 /// What non-vCPU work may pay: the goal.
 const GOAL: f64 = 1.05;
@@ -59,8 +65,8 @@ fn figure(output: &Output, arm: &str, bench: &str) -> f64 {
     said.parse().unwrap_or_else(|_| panic!("{key}: {said}"))
 }
 
-/// What a round may take, and what comes before the first: six rounds took 376 s in all.
-const ROUND: Duration = Duration::from_secs(80);
+/// What a round may take, and what comes before the first: some twice of what was seen.
+const ROUND: Duration = Duration::from_secs(160);
 const BEGIN: Duration = Duration::from_secs(120);
 
 /// What the rounds allow to say about the goal.
@@ -77,69 +83,64 @@ fn verdict(ratio: &Ratio) -> &'static str {
 #[ignore = "takes minutes and a quiet machine with perf; part of the long proofs, see docs/scx_vcpu.md"]
 fn root_vm_scx_vcpu_costs_ordinary_threads_little() {
     assert!(Path::new(PERF).exists(), "no {PERF}; install linux-perf");
-    let rounds = std::env::var(ROUNDS).unwrap_or_else(|_| "6".to_owned());
+    let rounds = std::env::var(ROUNDS).unwrap_or_else(|_| "4".to_owned());
     let rounds: u32 = rounds
         .parse()
-        .unwrap_or_else(|_| panic!("{ROUNDS}={rounds}: a number of rounds, for instance 6"));
-    let arms = [BASELINE, POLICIES[0], POLICIES[1]].join(" ");
-    let script = include_str!("cost.sh");
+        .unwrap_or_else(|_| panic!("{ROUNDS}={rounds}: a number of rounds, for instance 4"));
+    let (policies, script) = (POLICIES.join(" "), include_str!("cost.sh"));
     let output = boot_with(
-        &format!("rounds={rounds}\narms='{arms}'\n{script}"),
+        &format!("rounds={rounds}\npolicies='{policies}'\nempty={EMPTY}\n{script}"),
         Machine {
             programs: &[Path::new(PERF)],
+            counted: true,
             deadline: Some(BEGIN + ROUND * rounds),
             ..Machine::default()
         },
     );
-    eprintln!("VMs bench      policy   median [all rounds]; of the kernel's own [95 %]: goal");
-    let mut medians = Vec::new();
-    for vms in [0, 2] {
-        for (bench, unit) in BENCHES {
-            let all = |arm: &str| -> Vec<f64> {
-                let of = |round| figure(&output, &format!("{vms}-{arm}-{round}"), bench);
-                (1..=rounds).map(of).collect()
-            };
-            let baseline = all(BASELINE);
-            for arm in std::iter::once(BASELINE).chain(POLICIES) {
-                let values = all(arm);
-                let summary = summarise(&values).unwrap();
-                eprint!(
-                    "{vms:<3} {bench:<10} {arm:<8} {:.3} {unit} [{:.3}..{:.3}]",
-                    summary.median, summary.min, summary.max
-                );
-                if arm != BASELINE {
-                    let pairs: Vec<(f64, f64)> = values
-                        .iter()
-                        .copied()
-                        .zip(baseline.iter().copied())
-                        .collect();
-                    let ratio = paired_ratio(&pairs).unwrap();
-                    eprint!("; {:.3} ", ratio.centre);
-                    if let Some((low, high)) = ratio.interval {
-                        eprint!("[{low:.3}..{high:.3}]");
-                    }
-                    eprint!(": {}", verdict(&ratio));
+    let all = |vms: u32, arm: &str, bench: &str| -> Vec<f64> {
+        let of = |round| figure(&output, &format!("{vms}-{arm}-{round}"), bench);
+        (1..=rounds).map(of).collect()
+    };
+    let against = |vms, arm, than, bench| {
+        let pairs = all(vms, arm, bench).into_iter().zip(all(vms, than, bench));
+        paired_ratio(&pairs.collect::<Vec<_>>()).unwrap()
+    };
+    eprintln!("VMs bench      scheduler median [all rounds]; as much as WHAT [95 %]: goal");
+    for (vms, bench, unit) in [0, 2]
+        .into_iter()
+        .flat_map(|vms| BENCHES.map(|(bench, unit)| (vms, bench, unit)))
+    {
+        let empty = (vms == 0).then_some(EMPTY);
+        for arm in [BASELINE].into_iter().chain(empty).chain(POLICIES) {
+            let summary = summarise(&all(vms, arm, bench)).unwrap();
+            eprint!(
+                "{vms:<3} {bench:<10} {arm:<8} {:.3} {unit} [{:.3}..{:.3}]",
+                summary.median, summary.min, summary.max
+            );
+            for than in [BASELINE].into_iter().chain(empty) {
+                if arm == BASELINE || arm == than {
+                    continue;
                 }
-                eprintln!();
-                medians.push((vms, arm, bench, summary.median));
+                let ratio = against(vms, arm, than, bench);
+                eprint!("; {than} {:.3} ", ratio.centre);
+                if let Some((low, high)) = ratio.interval {
+                    eprint!("[{low:.3}..{high:.3}]");
+                }
+                eprint!(": {}", verdict(&ratio));
             }
+            eprintln!();
         }
     }
-    let of = |vms, arm, bench| {
-        let found = medians
-            .iter()
-            .find(|m| (m.0, m.1, m.2) == (vms, arm, bench));
-        found.unwrap().3
-    };
+    for (bench, _) in BENCHES {
+        for policy in POLICIES {
+            // What is ours to pay for: 5 % is the goal, and a round varies by some percent.
+            let ratio = against(0, policy, EMPTY, bench).centre;
+            assert!(ratio < 1.1, "{bench} under {policy}: {ratio}");
+        }
+    }
     for bench in ["messaging", "pipe"] {
         // Beside vCPUs they come first: the kernel's own scheduler gives them their share.
-        assert!(
-            of(2, "credit2", bench) < of(2, BASELINE, bench) * 1.2,
-            "{bench}"
-        );
-        assert!(
-            of(0, "credit2", bench) < of(0, BASELINE, bench) * 1.5,
-            "{bench}"
-        );
+        let ratio = against(2, "credit2", BASELINE, bench).centre;
+        assert!(ratio < 1.2, "{bench}: {ratio}");
     }
 }

@@ -1,27 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-# Run in a VM by cost.rs, which sets $rounds and $arms: what ordinary threads of a host
-# pay, with and without vCPUs that compute on both pCPUs. Each round has each arm once,
-# and each round begins with another one.
+# Run in a VM by cost.rs, which sets $rounds, $policies and $empty: what ordinary threads of a
+# host pay, with and without vCPUs that compute on both pCPUs. Each round has each arm once,
+# and each round begins with another one. The empty scheduler would keep vCPUs from running.
 
-# bench KEY: seconds, but for the waits of threads that are woken.
+# bench KEY LOOPS: seconds, but for the waits of threads that are woken.
 bench() {
 	echo "$1-messaging $(perf bench -f simple sched messaging -g 1 -l 100 2>&1 | tail -n 1)"
-	echo "$1-pipe $(perf bench -f simple sched pipe -l 1000 2>&1 | tail -n 1)"
-	echo "$1-wake $(vlab load wake --threads 4 --every 5ms --for 2s)"
+	echo "$1-pipe $(perf bench -f simple sched pipe -l "$2" 2>&1 | tail -n 1)"
+	echo "$1-wake $(vlab load wake --threads 1 --every 1ms --for 1s)"
 }
 
-for vms in 0 2; do
-	# Not nice: the host's own threads and vCPUs are equals to the kernel.
-	for vm in $(seq 1 $vms); do
-		vlab load vm --cpus 0-1 --for 70"$vm"s >/dev/null &
-	done
-	until_ok there $((vms * 2))
-	# shellcheck disable=SC2086 # words
-	set -- $arms
+# measured VMS LOOPS ARM...
+measured() {
+	vms=$1 loops=$2
+	shift 2
 	for round in $(seq 1 "$rounds"); do
 		for arm in "$@"; do
 			[ "$arm" = none ] || start "$arm"
-			bench "$vms-$arm-$round"
+			bench "$vms-$arm-$round" "$loops"
 			[ "$arm" = none ] || finish cost
 		done
 		first=$1
@@ -29,4 +25,14 @@ for vms in 0 2; do
 		set -- "$@" "$first"
 	done
 	now "$vms-at"
+}
+
+# shellcheck disable=SC2086 # words
+measured 0 10000 none $empty $policies
+# Not nice: the host's own threads and vCPUs are equals to the kernel.
+for vm in 1 2; do
+	vlab load vm --cpus 0-1 --for 70"$vm"s >/dev/null &
 done
+until_ok there 4
+# shellcheck disable=SC2086 # words
+measured 2 1000 none $policies

@@ -66,6 +66,8 @@ struct Machine<'a> {
     unit: Option<&'a Path>,
     /// pCPUs, if not two.
     cpus: Option<u32>,
+    /// Its clock counts instructions.
+    counted: bool,
     /// How long the script may take, if not [`DEADLINE`].
     deadline: Option<Duration>,
 }
@@ -111,6 +113,7 @@ fn boot_with(script: &str, machine: Machine<'_>) -> Output {
         append: machine.unit.map_or("", |_| systemd::APPEND).to_owned(),
         keep_logs: Some(store.root().join("logs")),
         vcpus: machine.cpus.unwrap_or(2),
+        counted: machine.counted,
         ..Options::new(Qemu::debian(&store).unwrap())
     };
     let deadline = machine.deadline.unwrap_or(DEADLINE);
