@@ -49,6 +49,14 @@ cell() {
 	done
 }
 
+# settings ARM FILE: the file of this arm, /tmp/arm.toml.
+settings() {
+	cp "$2" /tmp/arm.toml
+	case $1 in
+	*+*) printf '[%s]\n%s\n' "${1%%+*}" "${1#*+}" | tr + '\n' >>/tmp/arm.toml ;;
+	esac
+}
+
 cat >/tmp/apart.toml <<EOF
 [[vm]]
 match = "--io"
@@ -68,7 +76,8 @@ for round in $(seq 1 "$rounds"); do
 		for mixes in "apart ische-1+3 hybrid-1+3 hybrid-2+2" "alike mixed-2 mixed-4"; do
 			file=/tmp/${mixes%% *}
 			[ -f "$file-$arm.toml" ] && file=$file-$arm
-			[ "$arm" = none ] || start "$arm" --config "$file.toml"
+			settings "$arm" "$file.toml"
+			[ "$arm" = none ] || start "${arm%%+*}" --config /tmp/arm.toml
 			for mix in ${mixes#* }; do
 				cell "$round-$arm-$mix" "$mix"
 			done

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 # Run in a VM by shares.rs: two VMs that compute on both pCPUs, with weights.
 
-vm --cpus 0-1 --for 601s
-vm --cpus 0-1 --for 602s
+vm --cpus 0-1 --for 1601s
+vm --cpus 0-1 --for 1602s
 until_ok there 4
 cat >/tmp/debt.toml <<EOF
 [credit2]
@@ -20,7 +20,7 @@ for run in $RUNS; do
 	*) weights="256 512 1024" ;;
 	esac
 	for weight in $weights; do
-		[ "$weight" = "$weights" ] || change 601s --weight $weight
+		[ "$weight" = "$weights" ] || change 1601s --weight $weight
 		scx_vcpu stats --every "$WINDOW" --count 1 --json >/tmp/stats
 		echo "$run-$weight $(cat /tmp/stats)"
 	done
