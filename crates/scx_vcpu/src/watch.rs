@@ -20,7 +20,7 @@ pub(crate) fn label_cores(rules: &Rules, config: &Config) -> anyhow::Result<Opti
     let Rules::Ische(rules) = rules else {
         return Ok(None);
     };
-    let cpus = online()?;
+    let cpus = Cores::among(online()?, config.ische.cpus);
     let general = config.ische.general_cores.unwrap_or(rules.general_cores);
     // Any number will do: the standard library seeds each of these differently.
     let random = || RandomState::new().hash_one(0);

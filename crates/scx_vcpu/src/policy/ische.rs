@@ -14,8 +14,10 @@ use policy::host::ische::IdleIoCore;
 use policy::host::ische::Kind;
 use policy::host::ische::classify;
 use serde::Deserialize;
+use units::CpuSet;
 use units::Ns;
 use units::Permille;
+use units::VcpuId;
 
 use super::credit::Credit1;
 use crate::config::Class;
@@ -25,6 +27,9 @@ use crate::config::Time;
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ische {
+    /// The pCPUs that are general and I/O cores, `"2-7"`; all that are online if it is not
+    /// said. A host keeps others for itself.
+    pub cpus: Option<CpuSet>,
     /// How many of the pCPUs are general cores (S2).
     pub general_cores: Option<usize>,
     /// Slice on a general core.
@@ -101,6 +106,25 @@ pub struct Cores {
 }
 
 impl Cores {
+    /// Of those that are online, the ones that [`Ische::cpus`] names, or all of them: also if
+    /// none that it names is.
+    #[must_use]
+    pub fn among(online: Vec<u32>, named: Option<CpuSet>) -> Vec<u32> {
+        let Some(named) = named else { return online };
+        let both: Vec<u32> = online
+            .iter()
+            .copied()
+            .filter(|cpu| named.contains(VcpuId(*cpu)))
+            .collect();
+        if both.is_empty() {
+            tracing::warn!(
+                "ische.cpus is {named}, and none of these is online; all that are count"
+            );
+            return online;
+        }
+        both
+    }
+
     /// Labels the pCPUs `cpus` (S2).
     #[must_use]
     pub fn new(cpus: Vec<u32>, general: usize, seed: u64) -> Self {
@@ -181,6 +205,17 @@ mod tests {
         assert_eq!(moves, Some(io[0]));
         let pinned = cores.home(Class::Io, &general[..1], None, &homes);
         assert_eq!(pinned, None, "its owner's affinity comes first");
+    }
+
+    #[test]
+    fn a_host_keeps_cores_for_itself() {
+        let among = |named: Option<&str>| {
+            let named = named.map(|named| named.parse().unwrap());
+            Cores::among(vec![0, 1, 2, 5], named)
+        };
+        assert_eq!(among(None), [0, 1, 2, 5]);
+        assert_eq!(among(Some("1-4")), [1, 2]);
+        assert_eq!(among(Some("8")), [0, 1, 2, 5], "none of them is online");
     }
 
     #[test]

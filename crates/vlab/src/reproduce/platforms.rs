@@ -169,6 +169,7 @@ pub(super) fn tuning(p: &Parameters, name: &str) -> anyhow::Result<Tuning> {
         "paper-xen" => Tuning {
             per_queue: p.count("xen.pcpus_per_queue")?,
             isacs_moves_any: p.get("isacs.moves_any")? != 0.0,
+            isacs_wake_preempts: p.get("isacs.wake_preempts")? != 0.0,
             isacs_all_spent: p.get("isacs.all_spent")? != 0.0,
             ..Tuning::default()
         },

@@ -3,6 +3,7 @@
 
 use policy::host::halt;
 use policy::host::isacs::EndTest;
+use policy::host::isacs::WakeInBoost;
 use policy::host::ltcr;
 use sim::hypervisor::Hypervisor;
 use sim::hypervisor::NAMES;
@@ -32,6 +33,8 @@ pub(crate) struct Tuning {
     pub(super) isacs_all_spent: bool,
     /// ISACS's algorithm 2 as printed.
     pub(super) isacs_moves_any: bool,
+    /// A vCPU outside ISACS's group that wakes in phase 2 preempts (A6).
+    pub(super) isacs_wake_preempts: bool,
     /// First timeout of vSMT-IO's context retention.
     pub(super) retain: Ns,
     /// See `VsmtioSettings::yields`.
@@ -49,6 +52,7 @@ impl Default for Tuning {
             poll_max: halt::Settings::default().enhanced_max,
             isacs_all_spent: false,
             isacs_moves_any: false,
+            isacs_wake_preempts: false,
             retain: ltcr::Settings::default().initial,
             yields: false,
             adjust_every: 1,
@@ -109,6 +113,9 @@ pub(crate) fn tuned(name: &str, sharing: &Sharing, tuning: &Tuning) -> anyhow::R
             own.rules.slice = slice;
             own.moves_any = tuning.isacs_moves_any;
             own.pcpus_per_queue = tuning.per_queue;
+            if tuning.isacs_wake_preempts {
+                own.rules.wake_in_boost = WakeInBoost::Preempts;
+            }
             // I17, I19: see parameters.toml.
             if tuning.isacs_all_spent {
                 own.rules.end_test = EndTest::AllSpent;

@@ -120,6 +120,7 @@ fn configure(settings: &mut Settings, config: &Config) {
             // Ours, and no real host's.
             within_share: _,
         } => {
+            // Not config.ische.cpus: all pCPUs of the model are VMs'.
             *rules = config.ische.settings(&config.credit1);
             *automatic = config.ische.automatic();
             *seed = config.ische.seed.unwrap_or(*seed);

@@ -80,7 +80,8 @@ pub struct Options {
     pub sharing: Option<Sharing>,
     /// The guest's clock counts instructions, one each nanosecond, and what it does does not
     /// depend on how busy this machine is: a benchmark's time is the instructions that it
-    /// took. All vCPUs take turns on one CPU of this machine, so it is slow.
+    /// took. All vCPUs take turns on one CPU of this machine, so it is slow; one that spins with
+    /// PAUSE gives its turn away each time, which is no clock for who waits like that.
     pub counted: bool,
     /// Where the logs of a guest without a result are kept; `None` drops them.
     pub keep_logs: Option<PathBuf>,

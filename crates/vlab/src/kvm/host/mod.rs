@@ -222,7 +222,7 @@ impl Lab {
         for guest in &self.guests {
             guest.place(&self.cpus, policy.chooses_cores())?;
         }
-        let scheduler = Scheduler::start(&self.setup, policy)?;
+        let scheduler = Scheduler::start(&self.setup, self.cpus, policy)?;
         says(scheduler.said.clone())?;
         self.scheduler = Some(scheduler);
         Ok(())

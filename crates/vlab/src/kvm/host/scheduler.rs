@@ -18,6 +18,7 @@ use std::time::Instant;
 use anyhow::Context;
 use experiment::scenario::HostPolicy;
 use rustix::process::Signal;
+use units::CpuSet;
 use units::Ns;
 use units::Time;
 
@@ -48,18 +49,18 @@ pub(super) struct Scheduler {
 }
 
 impl Scheduler {
-    /// Returns when it schedules.
+    /// Returns when it schedules. Guests run on `cpus`.
     ///
     /// # Errors
     /// It does not; with what it said.
-    pub(super) fn start(setup: &Setup, policy: HostPolicy) -> anyhow::Result<Self> {
+    pub(super) fn start(setup: &Setup, cpus: CpuSet, policy: HostPolicy) -> anyhow::Result<Self> {
         let dir = PathBuf::from(&setup.dir);
         let (trace, errors) = (dir.join("trace"), dir.join("scx_vcpu"));
         let own = policy == HostPolicy::Eevdf;
         let slice = own.then(|| BaseSlice::dilate(setup.dilation)).transpose()?;
         let mut command = Command::new(&setup.scx_vcpu);
         command
-            .args(arguments(setup, policy, &dir)?)
+            .args(arguments(setup, cpus, policy, &dir)?)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(File::create(&errors)?);
@@ -173,7 +174,12 @@ impl Drop for Scheduler {
 }
 
 /// The words after `scx_vcpu`. Writes the policy's file to `dir` if it has one.
-fn arguments(setup: &Setup, policy: HostPolicy, dir: &Path) -> anyhow::Result<Vec<String>> {
+fn arguments(
+    setup: &Setup,
+    cpus: CpuSet,
+    policy: HostPolicy,
+    dir: &Path,
+) -> anyhow::Result<Vec<String>> {
     let trace = dir.join("trace").display().to_string();
     if policy == HostPolicy::Eevdf {
         return Ok(vec!["trace".to_owned(), trace]);
@@ -189,11 +195,23 @@ fn arguments(setup: &Setup, policy: HostPolicy, dir: &Path) -> anyhow::Result<Ve
     }
     if let Some(text) = &setup.scenario.host_config {
         let file = dir.join("policy.toml");
-        fs::write(&file, text)?;
+        fs::write(&file, for_guests(text, cpus)?)?;
         words.push(format!("--config={}", file.display()));
     }
     words.push(format!("--trace={trace}"));
     Ok(words)
+}
+
+/// A policy's file whose cores (iSche's) are those that guests have, unless it names others: an
+/// emulated host has one more.
+fn for_guests(text: &str, cpus: CpuSet) -> anyhow::Result<String> {
+    let mut file: toml::Table = text.parse()?;
+    if let Some(toml::Value::Table(ische)) = file.get_mut("ische") {
+        ische
+            .entry("cpus")
+            .or_insert_with(|| toml::Value::String(cpus.to_string()));
+    }
+    Ok(file.to_string())
 }
 
 /// The kernel's own slice, as much longer as everything else is on an emulated host.
@@ -247,5 +265,24 @@ impl Drop for BaseSlice {
 impl std::fmt::Display for BaseSlice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "base slice {} x {}", self.before, self.by)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn isches_cores_are_those_of_the_guests() {
+        let cpus: CpuSet = "1-2".parse().unwrap();
+        let text =
+            "[ische]\ngeneral_cores = 1\n\n[[vm]]\nmatch = \"-name vlab0,\"\nclass = \"io\"\n";
+        let file = for_guests(text, cpus).unwrap();
+        let config = scx_vcpu::config::Config::parse(&file, "test").unwrap();
+        assert_eq!(config.ische.cpus, Some(cpus));
+        assert_eq!(config.vm[0].pattern, "-name vlab0,");
+        let own = for_guests("[ische]\ncpus = \"0\"\n", cpus).unwrap();
+        let config = scx_vcpu::config::Config::parse(&own, "test").unwrap();
+        assert_eq!(config.ische.cpus, Some("0".parse().unwrap()));
     }
 }
