@@ -155,7 +155,7 @@ static __always_inline void charge(struct sv_vcpu *v, u64 ran_ns)
 
 /*
  * Is there no vCPU for a pCPU whose own none goes on? What a pCPU is asked each time that
- * its host threads sleep, so it costs three look-ups and not a search for each queue.
+ * its host threads sleep, so it looks at counts and bits and searches for no queue.
  * Strangers and those that are due or overdue count among those that wait.
  */
 static __always_inline bool nobody_waits(struct sv_pcpu *pcpu)

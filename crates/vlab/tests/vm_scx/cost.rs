@@ -136,6 +136,9 @@ fn root_vm_scx_vcpu_costs_ordinary_threads_little() {
             // What is ours to pay for: 5 % is the goal, and a round varies by some percent.
             let ratio = against(0, policy, EMPTY, bench).centre;
             assert!(ratio < 1.1, "{bench} under {policy}: {ratio}");
+            // With what the kernel takes for any scheduler.
+            let ratio = against(0, policy, BASELINE, bench).centre;
+            assert!(ratio < 1.5, "{bench} under {policy}: {ratio}");
         }
     }
     for bench in ["messaging", "pipe"] {
