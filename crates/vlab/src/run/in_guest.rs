@@ -134,11 +134,6 @@ impl InGuest {
         let scenario = self.scenario.clone();
         let steps = schedule::steps(&scenario);
         let step = steps.get(number).context("there is no such step")?;
-        let threads = scenario.compute.threads_per_cpu;
-        let compute = step
-            .compute
-            .then(|| ComputeLoad::start(&self.cpus, threads, &self.interrupt))
-            .transpose()?;
         let mut io = match step.load {
             Some(load) => IoLoad::start(
                 load,
@@ -161,6 +156,14 @@ impl InGuest {
             .filter(|_| !io.tids().is_empty())
             .and_then(|room| or_none(Recorder::load(io.tids(), room)));
         let mut running = self.start(step, &io, recorder.is_some())?;
+        // After the arm, and gone before it: who attaches to or leaves the kernel changes code
+        // under all vCPUs, and each change waits until every one of them has run. Where vCPUs
+        // share a pCPU and compute, as under iSche, that is a slice of the others each time.
+        let threads = scenario.compute.threads_per_cpu;
+        let compute = step
+            .compute
+            .then(|| ComputeLoad::start(&self.cpus, threads, &self.interrupt))
+            .transpose()?;
         let warmup = warmup(&scenario, step.vms_per_pcpu);
         let lead = record::lead(scenario.measure.window, warmup);
         self.interrupt.sleep(warmup - lead)?;
@@ -185,6 +188,8 @@ impl InGuest {
         let daemon = running.window_closed(None)?;
         let decisions = running.decisions();
         let recording = recorder.and_then(|recorder| or_none(recorder.read(decisions)));
+        let compute_per_s =
+            compute.map_or(Ok(Vec::new()), |load| load.finish(window, &self.interrupt))?;
         running.end(&self.interrupt)?;
         let placed_after = placed(before.iter().map(|one| one.tid), is_daemon);
         anyhow::ensure!(
@@ -192,8 +197,6 @@ impl InGuest {
             "the arm has ended and left I/O threads with other CPUs or priorities: {before:?} before, {placed_after:?} after"
         );
         let io = io.finish(window, &self.interrupt)?;
-        let compute_per_s =
-            compute.map_or(Ok(Vec::new()), |load| load.finish(window, &self.interrupt))?;
         let liveness = liveness(io.as_ref(), &compute_per_s, &self.cpus);
         let phase = Phase {
             load: step.load.map_or(String::new(), |load| load.name.clone()),
