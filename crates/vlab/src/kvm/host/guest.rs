@@ -363,7 +363,7 @@ fn arguments(setup: &Setup, number: u32, dir: &Path, disk: &Path) -> Vec<String>
     add(&[
         "-append",
         &format!(
-            "console=hvc0 8250.nr_uarts=0 loglevel=5 panic=-1 oops=panic nopvspin mitigations=off {}",
+            "console=hvc0 8250.nr_uarts=0 loglevel=5 panic=-1 oops=panic mitigations=off {}",
             setup.append
         ),
     ]);
