@@ -138,7 +138,7 @@ fn measure(
             kept.steps(),
             in_guest::describe(kept.scenario(), step)
         );
-        let length = in_guest::outline(kept.scenario(), step)?.length;
+        let length = in_guest::outline(kept.scenario(), step, kept.lab.dilation)?.length;
         machine.tell(&ToHost::Measure(step))?;
         let (phase, lab) = loop {
             match machine.hear(interrupt, length + STEP_GRACE)? {

@@ -58,14 +58,19 @@ pub(crate) fn describe(scenario: &Scenario, step: usize) -> String {
         .unwrap_or_default()
 }
 
-/// What the host must know of step `number`.
-pub(crate) fn outline(scenario: &Scenario, number: usize) -> anyhow::Result<Outline> {
+/// What the host must know of step `number`, of a scenario whose times have been multiplied by
+/// `dilation`.
+pub(crate) fn outline(
+    scenario: &Scenario,
+    number: usize,
+    dilation: u32,
+) -> anyhow::Result<Outline> {
     let steps = schedule::steps(scenario);
     let step = steps.get(number).context("there is no such step")?;
     Ok(Outline {
         vms_per_pcpu: step.vms_per_pcpu,
         host: schedule::host_policy(scenario, step),
-        length: warmup(scenario, step.vms_per_pcpu) + scenario.measure.window,
+        length: warmup(scenario, step, dilation) + scenario.measure.window,
         detail: step.arm.is_some() && step.round == 0 && step.vms_per_pcpu > 1,
     })
 }
@@ -164,7 +169,7 @@ impl InGuest {
             .compute
             .then(|| ComputeLoad::start(&self.cpus, threads, &self.interrupt))
             .transpose()?;
-        let warmup = warmup(&scenario, step.vms_per_pcpu);
+        let warmup = warmup(&scenario, step, self.dilation);
         let lead = record::lead(scenario.measure.window, warmup);
         self.interrupt.sleep(warmup - lead)?;
         if let Some(recorder) = &recorder {

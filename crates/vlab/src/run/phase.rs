@@ -98,7 +98,7 @@ impl Bench<'_> {
             }
         };
         steps.done("start freezer and arm");
-        let warmup = plan::warmup_of(self.scenario, step);
+        let warmup = plan::warmup(self.scenario, step, 1);
         let lead = record::lead(self.scenario.measure.window, warmup);
         self.interrupt.sleep_until(warm_from + (warmup - lead))?;
         if let Some(recorder) = &recorder {
@@ -192,7 +192,7 @@ impl Bench<'_> {
         }
         // Generously: the log must also hold what is recorded until it is stopped.
         let window = self.scenario.measure.window;
-        let lead = record::lead(window, plan::warmup_of(self.scenario, step));
+        let lead = record::lead(window, plan::warmup(self.scenario, step, 1));
         let slices = self.scenario.sharing.slice * u64::from(step.vms_per_pcpu);
         let length = lead + window + slices;
         match Recorder::load(tids, length) {
@@ -241,7 +241,7 @@ impl Bench<'_> {
             self.warn(plan::SIMULATED.to_owned());
         }
         let length =
-            lead + plan::warmup_of(self.scenario, step) + self.scenario.measure.window + GRACE;
+            lead + plan::warmup(self.scenario, step, 1) + self.scenario.measure.window + GRACE;
         let freezer = Freezer::start(&plan, &freezer::Options::new(length))?;
         let started = freezer.span().from;
         let map = freezer

@@ -73,7 +73,7 @@ fn under_policy(
     cpus: &CpuSet,
     lead: Ns,
 ) -> anyhow::Result<Plan> {
-    let length = warmup_of(scenario, step) + scenario.measure.window + SPARE;
+    let length = warmup(scenario, step, 1) + scenario.measure.window + SPARE;
     let lanes = replay::slices(scenario, step, length)?;
     let lanes = cpus.iter().zip(lanes).map(|(cpu, pairs)| {
         let first = pairs.first().map_or(Ns::ZERO, |pair| pair.on);
@@ -92,19 +92,17 @@ fn policy(step: &Step<'_>) -> Option<HostPolicy> {
     step.arm.and_then(|arm: &Arm| arm.host_policy)
 }
 
-/// How long a phase with so many VMs warms up.
-pub(super) fn warmup(scenario: &Scenario, vms: u32) -> Ns {
+/// How long a step warms up, of a scenario whose times have been multiplied by `dilation`
+/// (those of host policies, which are not in it, have not).
+pub(super) fn warmup(scenario: &Scenario, step: &Step<'_>, dilation: u32) -> Ns {
+    let vms = step.vms_per_pcpu;
+    let longest = POLICY_SLICE * u64::from(dilation);
+    let own = policy(step).map_or(Ns::ZERO, |_| periods(longest, vms));
     scenario
         .measure
         .warmup
         .max(periods(scenario.sharing.slice, vms))
-}
-
-/// The same of a step for which this machine's CPUs are frozen.
-pub(super) fn warmup_of(scenario: &Scenario, step: &Step<'_>) -> Ns {
-    let vms = step.vms_per_pcpu;
-    let own = policy(step).map_or(Ns::ZERO, |_| periods(POLICY_SLICE, vms));
-    warmup(scenario, vms).max(own)
+        .max(own)
 }
 
 /// The least that is needed where so many VMs have slices of this length.
@@ -113,5 +111,36 @@ fn periods(slice: Ns, vms: u32) -> Ns {
         slice * u64::from(vms) * WARMUP_PERIODS
     } else {
         Ns::ZERO
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::schedule;
+    use super::*;
+
+    /// On an emulated host, too: the times of its policies are not in the scenario.
+    #[test]
+    fn under_a_host_policy_the_warm_up_has_ten_turns_of_each_vm() {
+        let path = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../scenarios/host-policies.toml"
+        );
+        let text = std::fs::read_to_string(path).unwrap();
+        let mut scenario = Scenario::parse(&text, "host-policies.toml").unwrap();
+        for step in schedule::steps(&scenario) {
+            let here = warmup(&scenario, &step, 1);
+            let emulated = warmup(&scenario, &step, 20);
+            if step.arm.is_some() {
+                assert_eq!((here, emulated), (Ns::from_ms(600), Ns::from_secs(12)));
+            } else {
+                assert_eq!((here, emulated), (Ns::from_ms(100), Ns::from_ms(100)));
+            }
+        }
+        // More is not cut.
+        scenario.measure.warmup = Ns::from_secs(20);
+        for step in schedule::steps(&scenario) {
+            assert_eq!(warmup(&scenario, &step, 20), Ns::from_secs(20));
+        }
     }
 }

@@ -180,7 +180,7 @@ mod tests {
         let length: Ns = steps
             .iter()
             .map(|step| {
-                let warmup = plan::warmup(&scenario, step.vms_per_pcpu);
+                let warmup = plan::warmup(&scenario, step, 1);
                 warmup + scenario.measure.window + overhead(step)
             })
             .sum();

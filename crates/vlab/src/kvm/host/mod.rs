@@ -234,7 +234,7 @@ impl Lab {
         step: usize,
         says: &mut dyn FnMut(String) -> anyhow::Result<()>,
     ) -> anyhow::Result<(Phase, LabPhase)> {
-        let plan = in_guest::outline(&self.setup.scenario, step)?;
+        let plan = in_guest::outline(&self.setup.scenario, step, self.setup.dilation)?;
         self.schedule_by(plan.host, says)?;
         for (number, guest) in self.guests.iter_mut().enumerate().skip(1) {
             // The other VMs of this phase compute, the rest sleeps.
