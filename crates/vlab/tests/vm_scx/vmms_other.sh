@@ -13,6 +13,8 @@ begin() {
 
 start credit1
 begin web
+# In the order in which they run for the first time, which two at once may do in any.
+until_ok listed 2 || echo "first-lost $(cat /tmp/vmm-* /tmp/errors)"
 begin db
 until_ok listed 4 || echo "found-lost $(cat /tmp/vmm-* /tmp/errors)"
 change web --weight 512
