@@ -14,7 +14,9 @@
 //! the parent. What that cannot tell apart: a thread that its owner started
 //! meanwhile and pinned to just such a CPU. What it cannot find: a process
 //! whose parent ended, that made itself a group of its own, and whose parent's
-//! fork event was lost.
+//! fork event was lost, and a child whose CPU left its cpuset before
+//! the child was looked at: the kernel has widened its mask then, and remembers the
+//! narrow one.
 
 use std::collections::HashMap;
 use std::collections::HashSet;

@@ -42,6 +42,24 @@ pub(super) fn give_back(roots: &Roots, tid: Tid, original: &Original) -> io::Res
     }
 }
 
+/// Has the kernel made the mask `now` of a thread that we had narrowed to one of `ours`,
+/// because that CPU has left its cpuset or gone offline?
+///
+/// The kernel falls back to all that the cpuset still permits (`update_tasks_cpumask`,
+/// kernel/cgroup/cpuset.c; `select_fallback_rq`, kernel/sched/core.c), and from 6.2 on it
+/// remembers our narrow mask and has it in force again when the CPU is back. So this is
+/// nobody's choice, and the owner's mask has to be given back. Not known is to which of
+/// `ours` the thread was narrowed last. If all of them are gone, the mask is a fallback.
+/// If some are, it is one if it has everything that is left, and a choice otherwise.
+pub(super) fn fell_back(roots: &Roots, dir: &TaskDir, ours: &CpuSet, now: &CpuSet) -> bool {
+    let Some(permitted) = roots.permitted(dir) else {
+        return false;
+    };
+    let up = |cpus: CpuSet| cpus.and_not(&roots.not_up(&cpus));
+    let here = up(ours.and(&permitted));
+    here != *ours && (here.is_empty() || up(permitted).and_not(now).is_empty())
+}
+
 /// A thread with a reused id may have been given the mask `ours` in the few
 /// instructions between our checks. Nobody knows what it had; a new thread has
 /// what its process or its parent has, so it gets that.
@@ -62,5 +80,54 @@ pub(super) fn undo_reuse(roots: &Roots, tid: Tid, ours: &CpuSet) -> io::Result<(
         Ok(())
     } else {
         sched::set_affinity(tid, &mask)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use units::VcpuId;
+
+    use super::*;
+
+    fn set(cpus: &[u32]) -> CpuSet {
+        cpus.iter().copied().map(VcpuId).collect()
+    }
+
+    #[test]
+    fn a_fallback_is_told_from_a_choice() {
+        let dir = tempfile::tempdir().unwrap();
+        let roots = Roots {
+            proc: dir.path().join("proc"),
+            sys: dir.path().join("sys"),
+        };
+        let task = roots.proc.join("77");
+        let cpu = roots.sys.join("devices/system/cpu");
+        let group = roots.sys.join("fs/cgroup/readers");
+        for dir in [&task, &cpu, &group] {
+            fs::create_dir_all(dir).unwrap();
+        }
+        fs::write(task.join("cgroup"), "0::/readers\n").unwrap();
+        let task = TaskDir::open(&roots, Tid(77)).unwrap();
+        let fell = |ours: &[u32], now: &[u32]| fell_back(&roots, &task, &set(ours), &set(now));
+        let machine = |permitted: &str, online: &str| {
+            fs::write(group.join("cpuset.cpus.effective"), permitted).unwrap();
+            fs::write(cpu.join("online"), online).unwrap();
+        };
+        for (permitted, online) in [("0-1", "0-2"), ("0-2", "0-1")] {
+            machine(permitted, online);
+            assert!(fell(&[2], &[0, 1]));
+            // A mover is at work: either of the two may have come last.
+            assert!(fell(&[0, 2], &[0, 1]));
+            assert!(
+                !fell(&[0, 2], &[1]),
+                "chosen: a fallback is all that is left"
+            );
+            assert!(!fell(&[0, 1], &[0, 1]), "no CPU of ours is gone");
+            assert!(!fell(&[], &[0, 1]), "nothing was narrowed");
+        }
+        machine("0-2", "0-2");
+        assert!(!fell(&[2], &[0, 1, 2]));
     }
 }

@@ -156,17 +156,12 @@ fn restore_thread(roots: &Roots, dir: &TaskDir, entry: &Entry) -> io::Result<Out
     let undone = lever::undo(tid, entry.lever, original)?;
     let now = sched::affinity(tid)?;
     let ours = position.cpus();
-    let taken = || {
-        !ours.is_empty()
-            && roots
-                .permitted(dir)
-                .is_some_and(|permitted| permitted.and(&ours).is_empty())
-    };
     // `sched_getaffinity` leaves offline CPUs out, so compare within online.
     let online = roots.online().unwrap_or(original.mask);
     let untouched = now == original.mask.and(&online);
-    if !entry.released && !untouched {
-        if position.owns(&now) || taken() {
+    // A mask that looks like the owner's may hide a narrow one that the kernel remembers.
+    if !entry.released && (!untouched || !ours.is_empty()) {
+        if untouched || position.owns(&now) || mask::fell_back(roots, dir, &ours, &now) {
             mask::give_back(roots, tid, original)?;
         } else {
             return Ok(Outcome::Foreign);

@@ -2,9 +2,6 @@
 //! Subjects for the tests of this module.
 
 use std::path::Path;
-use std::process::Child;
-use std::process::Command;
-use std::process::Stdio;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
@@ -101,34 +98,64 @@ impl Drop for Subject {
 }
 
 /// A process that sleeps until it is dropped.
-pub(crate) struct Sleeper(pub(super) Child);
+pub(crate) struct Sleeper(Tid);
 
 impl Sleeper {
     pub(crate) fn new() -> Self {
-        let child = Command::new("sleep")
-            .arg("600")
-            .stdin(Stdio::null())
-            .spawn()
-            .unwrap();
-        Self(child)
+        Self::start(&[])
     }
 
-    /// With this process id, which must be free.
+    /// With this process id, which must be free. To have the kernel count up to it
+    /// (`ns_last_pid`) would be a race with whoever else starts a process.
     pub(super) fn with_tid(tid: Tid) -> Self {
-        let end = Instant::now() + DEADLINE;
-        loop {
-            // Other processes start meanwhile, so it may take a few attempts.
-            std::fs::write("/proc/sys/kernel/ns_last_pid", (tid.0 - 1).to_string()).unwrap();
-            let sleeper = Self::new();
-            if sleeper.tid() == tid {
-                return sleeper;
+        let sleeper = Self::start(&[tid.0.cast_signed()]);
+        assert_eq!(sleeper.0, tid);
+        sleeper
+    }
+
+    /// With the id in `ids`, if there is one.
+    fn start(ids: &[i32]) -> Self {
+        let wanted = libc::clone_args {
+            flags: 0,
+            pidfd: 0,
+            child_tid: 0,
+            parent_tid: 0,
+            exit_signal: u64::from(libc::SIGCHLD.cast_unsigned()),
+            stack: 0,
+            stack_size: 0,
+            tls: 0,
+            set_tid: if ids.is_empty() {
+                0
+            } else {
+                ids.as_ptr().addr() as u64
+            },
+            set_tid_size: ids.len() as u64,
+            cgroup: 0,
+        };
+        let words = [c"sleep".as_ptr(), c"600".as_ptr(), std::ptr::null()];
+        // SAFETY: as fork(2): no stack is given, so the child has a copy of this one. The
+        // structure and what it points to outlive the call.
+        let pid =
+            unsafe { libc::syscall(libc::SYS_clone3, &raw const wanted, size_of_val(&wanted)) };
+        if pid == 0 {
+            // SAFETY: in the child of a process with several threads, where only what is safe
+            // in a signal handler may be called: both are (signal-safety(7)). The words are
+            // C strings and end with a null.
+            unsafe {
+                libc::execv(c"/bin/sleep".as_ptr(), words.as_ptr());
+                libc::_exit(127);
             }
-            assert!(Instant::now() < end, "process id {tid} was never given out");
         }
+        let error = std::io::Error::last_os_error();
+        assert!(pid > 0, "no process {ids:?}: {error}");
+        let sleeper = Self(Tid(u32::try_from(pid).unwrap()));
+        let comm = || std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap();
+        wait_for("exec", || comm().trim() == "sleep");
+        sleeper
     }
 
     pub(super) fn tid(&self) -> Tid {
-        Tid(self.0.id())
+        self.0
     }
 
     pub(crate) fn mask(&self) -> CpuSet {
@@ -148,19 +175,17 @@ impl Sleeper {
         Roots::default().key(self.tid()).unwrap()
     }
 
-    pub(super) fn end(mut self) {
-        self.stop();
-    }
-
-    fn stop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+    /// Returns when nobody has its id any more.
+    pub(super) fn end(self) {
+        drop(self);
     }
 }
 
 impl Drop for Sleeper {
     fn drop(&mut self) {
-        self.stop();
+        let pid = rustix::process::Pid::from_raw(self.0.0.cast_signed());
+        let _ = rustix::process::kill_process(pid.unwrap(), rustix::process::Signal::KILL);
+        let _ = rustix::process::waitpid(pid, rustix::process::WaitOptions::empty());
     }
 }
 

@@ -164,18 +164,18 @@ impl Actor {
         // Mask first, life second: the mask was then that of our thread.
         let seen = observe(inner, Some(to));
         if !inner.is_alive() {
-            self.land(inner, to);
+            self.land(inner, to, Call::Refused);
             return Err(self.vanished(inner));
         }
         match seen {
             Ok(Seen::Ours) => {}
             Ok(Seen::Over) => {
-                self.land(inner, to);
+                self.land(inner, to, Call::Refused);
                 return Err(MoveError::Over { key });
             }
             Ok(Seen::Foreign(position, mask)) => {
                 let change = self.end_foreign(inner, position, &mask);
-                self.land(inner, to);
+                self.land(inner, to, Call::Refused);
                 return Err(MoveError::Foreign {
                     key,
                     change,
@@ -183,14 +183,14 @@ impl Actor {
                 });
             }
             Err(source) => {
-                self.land(inner, to);
+                self.land(inner, to, Call::Refused);
                 return Err(MoveError::Io { key, source });
             }
         }
         self.check_lever(inner);
         let narrow = CpuSet::only(to);
         if let Err(source) = set(tid, &narrow) {
-            self.land(inner, to);
+            self.land(inner, to, Call::Refused);
             return Err(match source.raw_os_error() {
                 Some(libc::ESRCH) => self.vanished(inner),
                 Some(libc::EPERM | libc::EACCES) => MoveError::NotPermitted { key },
@@ -206,15 +206,15 @@ impl Actor {
             if let Err(error) = mask::undo_reuse(&self.settings.roots, tid, &narrow) {
                 tracing::debug!(%tid, %error, "no thread with this id to repair");
             }
-            self.land(inner, to);
+            self.land(inner, to, Call::Refused);
             return Err(self.vanished(inner));
         }
         let cost = now().since(start);
-        match self.land(inner, to) {
+        match self.land(inner, to, Call::Made) {
             None => Ok(cost),
-            Some(mask) => {
-                let change = self.end_foreign(inner, inner.slot.position(), &mask);
-                inner.retire_now(&self.settings.roots);
+            Some((position, mask)) => {
+                let change = self.end_foreign(inner, position, &mask);
+                self.land(inner, to, Call::Made);
                 Err(MoveError::Foreign {
                     key,
                     change,
@@ -225,39 +225,59 @@ impl Actor {
     }
 
     /// Takes our flight out of the position and notes where the thread is now.
-    /// Returns its mask if that is not ours. If the hold has ended meanwhile,
-    /// what we may have set too late is taken back.
-    fn land(&self, inner: &Inner, to: VcpuId) -> Option<CpuSet> {
-        let tid = inner.tid();
+    ///
+    /// Returns its mask if that is not ours, and the position then. Our flight stays in
+    /// that until the hold has been ended: the CPU may be gone to which we have narrowed
+    /// the thread, and if we are killed, the next process has to know of it. If the hold
+    /// has ended meanwhile, what we may have set too late is taken back.
+    fn land(&self, inner: &Inner, to: VcpuId, call: Call) -> Option<(Position, CpuSet)> {
         let mut position = inner.slot.position();
-        let (mask, owned) = loop {
-            let mask = sched::affinity(tid).ok().filter(|_| inner.is_alive());
+        while !position.ended() {
+            let mask = sched::affinity(inner.tid()).ok();
+            let mask = mask.filter(|_| inner.is_alive());
             let owned = mask.filter(|mask| position.owns(mask));
-            // Of an ended hold it stays what it was, until it is settled.
-            let at = owned.filter(|_| !position.ended());
-            let at = at.and_then(|mask| mask.iter().next()).or(position.at());
-            if position.ended()
-                && let Some(narrow) = owned
-                && narrow.contains(to)
-            {
-                // Before the flight leaves the journal.
-                let back = inner.leave_as.load_full();
-                let back = back.map_or_else(|| mask::owners(&inner.original), |mask| *mask);
-                if let Err(error) = sched::set_affinity(tid, &back) {
-                    tracing::debug!(%tid, %error, "late move not taken back");
+            let untouched = position.at().is_none() && mask == Some(inner.seen);
+            let next = match mask {
+                Some(mask) if call == Call::Made && owned.is_none() && !untouched => {
+                    let now = inner.slot.position();
+                    if now == position {
+                        return Some((position, mask));
+                    }
+                    Err(now)
                 }
-            }
-            match inner.slot.change(position, position.land(to, at)) {
-                Ok(()) => break (mask, owned),
+                _ => {
+                    let at = owned.and_then(|mask| mask.iter().next()).or(position.at());
+                    inner.slot.change(position, position.land(to, at))
+                }
+            };
+            match next {
+                Ok(()) => return None,
                 Err(now) => position = now,
             }
-        };
-        if position.ended() {
-            inner.retire_now(&self.settings.roots);
-            return None;
         }
-        let untouched = position.at().is_none() && mask == Some(inner.seen);
-        mask.filter(|_| owned.is_none() && !untouched)
+        // Before the flight leaves the journal.
+        self.take_back_late(inner, to, call);
+        // Of an ended hold `at` stays what it was, until it is settled.
+        inner.update(|position| position.land(to, position.at()));
+        inner.retire_now(&self.settings.roots);
+        None
+    }
+
+    /// The hold has ended, perhaps before our system call.
+    fn take_back_late(&self, inner: &Inner, to: VcpuId, call: Call) {
+        let tid = inner.tid();
+        let narrow = CpuSet::only(to);
+        let Ok(mask) = sched::affinity(tid) else {
+            return;
+        };
+        let ours = mask == narrow || (call == Call::Made && self.fell_back(inner, &narrow, &mask));
+        if ours && inner.is_alive() {
+            let back = inner.leave_as.load_full();
+            let back = back.map_or_else(|| mask::owners(&inner.original), |mask| *mask);
+            if let Err(error) = sched::set_affinity(tid, &back) {
+                tracing::debug!(%tid, %error, "late move not taken back");
+            }
+        }
     }
 
     /// The thread has gone: ends the hold.
@@ -278,7 +298,7 @@ impl Actor {
         let taken = if untouched {
             self.cpus_changed(inner)
         } else {
-            self.cpu_was_taken(inner, position)
+            self.fell_back(inner, &position.cpus(), mask)
         };
         let change = if taken {
             ForeignChange::CpusetOrHotplug
@@ -377,6 +397,15 @@ impl Actor {
             }
         }
     }
+}
+
+/// What became of a mover's system call.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Call {
+    /// It has changed the mask.
+    Made,
+    /// It has failed, or there was none.
+    Refused,
 }
 
 /// Enters our target. Before anything is done, so that it survives us.

@@ -220,7 +220,7 @@ impl Actor {
         if untouched && !inner.owed {
             return Ok((Released::Restored, mask::owners(&inner.original)));
         }
-        if !untouched && !position.owns(now) && !self.cpu_was_taken(inner, position) {
+        if !untouched && !position.owns(now) && !self.fell_back(inner, &position.cpus(), now) {
             return Ok((Released::Foreign, *now));
         }
         let given = self.give_back(inner.tid(), &inner.original)?;
@@ -233,18 +233,11 @@ impl Actor {
         Ok((Released::Gone, given))
     }
 
-    /// Has the CPU that we had narrowed the thread to left its cpuset, or gone
-    /// offline? Then it was the kernel that changed the mask, and it would have
-    /// made it from the owner's mask if we had not been there.
-    pub(super) fn cpu_was_taken(&self, inner: &Inner, position: Position) -> bool {
+    /// Has the kernel made this mask because a CPU of `ours` was taken? See
+    /// [`mask::fell_back`].
+    pub(super) fn fell_back(&self, inner: &Inner, ours: &CpuSet, now: &CpuSet) -> bool {
         let roots = &self.settings.roots;
-        let ours = position.cpus();
-        !ours.is_empty()
-            && TaskDir::open(roots, inner.tid())
-                .ok()
-                .and_then(|dir| roots.permitted(&dir))
-                .map(|permitted| permitted.and(&ours))
-                .is_some_and(|left| roots.not_up(&left) == left)
+        TaskDir::open(roots, inner.tid()).is_ok_and(|dir| mask::fell_back(roots, &dir, ours, now))
     }
 
     /// Lets all threads go and looks after their children; what could not be

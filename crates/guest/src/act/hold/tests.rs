@@ -18,6 +18,7 @@ use super::adopt::now_ticks;
 use super::*;
 
 mod anew;
+mod cpuset;
 mod waits;
 
 fn fifo(priority: u32) -> Attr {
@@ -240,9 +241,6 @@ fn own_and_excluded_threads_are_refused() {
     let own = Subject::new();
     assert!(matches!(actor.adopt(own.key), Err(Refusal::Own { .. })));
     let sleeper = Sleeper::new();
-    wait_for("exec", || {
-        actor.facts(sleeper.key()).unwrap().comm == "sleep"
-    });
     assert!(matches!(
         actor.check(sleeper.key()),
         Err(Refusal::Excluded { .. })
@@ -516,103 +514,6 @@ fn root_many_movers_and_a_release_end_with_the_owners_mask() {
     actor.sweep_inherited();
     assert_eq!(stage.entries(), 0);
     assert_eq!(actor.counters().get(Counter::Foreign), 0);
-}
-
-/// A cpuset of our own, removed with the value.
-struct Cpuset(PathBuf);
-
-impl Cpuset {
-    fn new(cpus: &CpuSet) -> Self {
-        let root = PathBuf::from("/sys/fs/cgroup/cpuset");
-        let path = root.join(format!("vmigrater-test-{}", std::process::id()));
-        std::fs::create_dir(&path).expect("these tests need a cgroup v1 cpuset");
-        let mems = std::fs::read_to_string(root.join("cpuset.mems")).unwrap();
-        std::fs::write(path.join("cpuset.mems"), mems.trim()).unwrap();
-        let set = Self(path);
-        set.set(cpus);
-        set
-    }
-
-    fn set(&self, cpus: &CpuSet) {
-        std::fs::write(self.0.join("cpuset.cpus"), cpus.to_string()).unwrap();
-    }
-
-    fn add(&self, tid: Tid) {
-        std::fs::write(self.0.join("tasks"), tid.to_string()).unwrap();
-    }
-}
-
-impl Drop for Cpuset {
-    fn drop(&mut self) {
-        for tid in std::fs::read_to_string(self.0.join("tasks"))
-            .unwrap()
-            .lines()
-        {
-            let _ = std::fs::write("/sys/fs/cgroup/cpuset/tasks", tid);
-        }
-        std::fs::remove_dir(&self.0).unwrap();
-    }
-}
-
-#[test]
-fn root_a_cpuset_change_in_flight_wins_and_is_not_remembered_narrow() {
-    let (a, b) = cpus();
-    let both: CpuSet = [a, b].into_iter().collect();
-    let subject = Subject::new();
-    let cpuset = Cpuset::new(&both);
-    cpuset.add(subject.tid);
-    let stage = Stage::new();
-
-    // Our CPU leaves the cpuset: the kernel widens the mask.
-    let held = stage.actor.adopt(subject.key).unwrap();
-    assert!(held.original().whole_cpuset);
-    stage.actor.move_to(&held, b).unwrap();
-    cpuset.set(&CpuSet::only(a));
-    assert_eq!(subject.mask(), CpuSet::only(a));
-    assert_eq!(stage.actor.allowed(&held), CpuSet::only(a));
-    let error = stage.actor.move_to(&held, a).unwrap_err();
-    let change = ForeignChange::CpusetOrHotplug;
-    assert!(
-        matches!(error, MoveError::Foreign { change: c, .. } if c == change),
-        "{error}"
-    );
-    assert_eq!(subject.mask(), CpuSet::only(a));
-    cpuset.set(&both);
-    assert_eq!(
-        subject.mask(),
-        both,
-        "the kernel must not remember our mask"
-    );
-
-    // The same before we have moved anything, noticed without a move: nothing to undo,
-    // and it is not taken for its owner's choice.
-    let held = stage.actor.adopt(subject.key).unwrap();
-    cpuset.set(&CpuSet::only(a));
-    let error = stage.actor.verify(&held).unwrap_err();
-    assert!(
-        matches!(error, MoveError::Foreign { change: c, .. } if c == change),
-        "{error}"
-    );
-    cpuset.set(&both);
-    assert_eq!(subject.mask(), both);
-
-    // Another CPU leaves it: our move there is refused, and the hold goes on.
-    let held = stage.actor.adopt(subject.key).unwrap();
-    stage.actor.move_to(&held, a).unwrap();
-    cpuset.set(&CpuSet::only(a));
-    let error = stage.actor.move_to(&held, b).unwrap_err();
-    assert!(
-        matches!(error, MoveError::Invalid { ref allowed, .. } if **allowed == CpuSet::only(a)),
-        "{error}"
-    );
-    assert_eq!(stage.actor.release(&held).unwrap(), Released::Restored);
-    assert_eq!(subject.mask(), CpuSet::only(a));
-    cpuset.set(&both);
-    assert_eq!(
-        subject.mask(),
-        both,
-        "a widened cpuset reaches the thread again"
-    );
 }
 
 #[test]
