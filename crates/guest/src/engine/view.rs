@@ -102,6 +102,8 @@ pub(super) struct Views {
     pub(super) out: CpuSet,
     /// Those that are online.
     pub(super) vcpus: Vec<VcpuView>,
+    /// [`Timeline::longer_from`] of the caller's vCPU.
+    pub(super) longer_from: Option<Time>,
     pub(super) tasks: Vec<TaskView>,
     /// The slot of each task in `tasks`.
     pub(super) slots: Vec<usize>,
@@ -144,15 +146,16 @@ impl Views {
             let slot = shared.vcpu(vcpu);
             let timeline = tracks.timeline(vcpu);
             let state = if vcpu == me {
-                timeline.state_running()
+                self.longer_from = timeline.longer_from(self.now);
+                timeline.state_running(self.now)
             } else if slot.idle {
                 // Also on hosts that flag an idle vCPU as preempted (before 2022).
                 VcpuState::Idle
             } else if self.out.contains(vcpu) {
                 let since = left_at(core, timeline, vcpu, slot.seen, self.now);
-                timeline.state_descheduled(since)
+                timeline.state_descheduled(since, self.now)
             } else {
-                timeline.state_running()
+                timeline.state_running(self.now)
             };
             self.vcpus.push(VcpuView {
                 id: vcpu,
@@ -262,7 +265,7 @@ fn left_at(core: &Core, timeline: &Timeline, vcpu: VcpuId, seen: Time, now: Time
         core.pulses[vcpu.index()].last()
     };
     match timeline.remaining(now) {
-        Some(_) => match timeline.state_running() {
+        Some(_) => match timeline.state_running(now) {
             VcpuState::Running {
                 ends: Some(ends), ..
             } => ends.expected.clamp(seen.min(now), now),

@@ -42,6 +42,39 @@ pub trait SliceEstimator: Send {
 
     /// The length of the next (or present) gap; `None` to abstain.
     fn gap(&self) -> Option<Estimate>;
+
+    /// The same of a slice that has lasted for `used`, where slices may have one of several
+    /// lengths: the shortest that it can still have.
+    fn slice_after(&self, used: Ns) -> Option<Length> {
+        let _ = used;
+        self.slice().map(Length::only)
+    }
+
+    /// The same of a gap that has lasted for `away`.
+    fn gap_after(&self, away: Ns) -> Option<Length> {
+        let _ = away;
+        self.gap().map(Length::only)
+    }
+}
+
+/// One of the lengths that slices or gaps have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Length {
+    /// It.
+    pub estimate: Estimate,
+    /// Longer ones have been seen as well.
+    pub longer: bool,
+}
+
+impl Length {
+    /// The only one.
+    #[must_use]
+    pub const fn only(estimate: Estimate) -> Self {
+        Self {
+            estimate,
+            longer: false,
+        }
+    }
 }
 
 /// What counts as a gap, and when slices count as stable.
@@ -174,22 +207,31 @@ impl Timeline {
         self.since
     }
 
-    /// The vCPU's state, given that it runs.
+    /// The vCPU's state, given that it runs at `now`.
+    ///
+    /// Where its slices have several lengths the shortest that this one can still have counts,
+    /// and unless that is the longest, what comes after it is unknown: it may be no gap. So a
+    /// task leaves for a vCPU that runs, which costs nothing if the slice goes on, and does not
+    /// wait for one that is away (V12).
     #[must_use]
-    pub fn state_running(&self) -> VcpuState {
+    pub fn state_running(&self, now: Time) -> VcpuState {
+        let length = self.length(now);
+        let sure = length.is_none_or(|length| !length.longer);
+        let gap = self.estimator.gap_after(Ns::ZERO).filter(|_| sure);
         VcpuState::Running {
             since: self.since,
-            ends: self.ends(),
-            gap: self.estimator.gap().map(|gap| gap.value),
+            ends: length.map(|length| window(self.since, &length.estimate)),
+            gap: gap.map(|gap| gap.estimate.value),
         }
     }
 
-    /// The vCPU's state, given that it was taken away at `since`.
+    /// The vCPU's state at `now`, given that it was taken away at `since`.
     #[must_use]
-    pub fn state_descheduled(&self, since: Time) -> VcpuState {
+    pub fn state_descheduled(&self, since: Time, now: Time) -> VcpuState {
+        let gap = self.estimator.gap_after(now.since(since));
         VcpuState::Descheduled {
             since,
-            back: self.estimator.gap().map(|gap| window(since, &gap)),
+            back: gap.map(|gap| window(since, &gap.estimate)),
         }
     }
 
@@ -197,7 +239,16 @@ impl Timeline {
     /// over, `None` if the estimator abstains.
     #[must_use]
     pub fn remaining(&self, now: Time) -> Option<Ns> {
-        self.ends().map(|ends| ends.expected.since(now))
+        let length = self.length(now)?;
+        Some((self.since + length.estimate.value).since(now))
+    }
+
+    /// From when on the present slice is one of the longer ones, if there are any: what
+    /// [`Timeline::state_running`] says changes then, and nothing else tells of it.
+    #[must_use]
+    pub fn longer_from(&self, now: Time) -> Option<Time> {
+        let length = self.length(now).filter(|length| length.longer)?;
+        Some(self.since + length.estimate.high + Ns(1))
     }
 
     /// The estimated slice length.
@@ -232,13 +283,10 @@ impl Timeline {
         self.stolen
     }
 
-    fn ends(&self) -> Option<Window> {
-        if !self.whole {
-            return None;
-        }
-        self.estimator
-            .slice()
-            .map(|slice| window(self.since, &slice))
+    /// The present slice's, as far as it is known at `now`.
+    fn length(&self, now: Time) -> Option<Length> {
+        let used = now.since(self.since);
+        self.estimator.slice_after(used).filter(|_| self.whole)
     }
 }
 

@@ -29,7 +29,8 @@ impl Monitor {
         let due = if self.core.sense.source().reads_steal() {
             let mine = self.push_point();
             let others = self.look_point();
-            let due = mine.into_iter().chain(others).min();
+            let longer = self.longer_from();
+            let due = mine.into_iter().chain(others).chain(longer).min();
             let push = mine.map(|at| (at, self.longest_latency()));
             self.core.sense.shared().set_alarm(self.me, due, push);
             due
@@ -53,6 +54,13 @@ impl Monitor {
         let tasks = self.views.tasks_on(self.me);
         let view = self.vcpu_view(self.me)?;
         placement::push_point(self.views.now, view, &tasks, &self.placement)
+    }
+
+    /// From when on this vCPU's slice is known to be one of the longer ones: tasks here leave at
+    /// another instant then.
+    fn longer_from(&self) -> Option<Time> {
+        let has_tasks = self.views.tasks.iter().any(|task| task.vcpu == self.me);
+        self.views.longer_from.filter(|_| has_tasks)
     }
 
     /// When to see whether another vCPU has gone with tasks on it: its own thread

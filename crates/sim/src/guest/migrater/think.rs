@@ -187,7 +187,12 @@ impl Guest {
             let mine: Vec<TaskView> = tasks.iter().filter(|t| t.vcpu == me).copied().collect();
             let push = placement::push_point(now, &vcpus[cpu], &mine, &settings);
             let look = look_point(now, me, &vcpus, &tasks, settings.pull);
-            let due = push.into_iter().chain(look).min();
+            let longer = self
+                .migrater
+                .as_ref()
+                .and_then(|migrater| migrater.monitors[cpu].timeline.longer_from(now));
+            let longer = longer.filter(|_| !mine.is_empty());
+            let due = push.into_iter().chain(look).chain(longer).min();
             self.set_alarm(cpu, due.map(|due| due + timer), world);
         }
     }
@@ -281,13 +286,13 @@ impl Guest {
                     Some(limit) => (now.since(monitor.beat) > limit, monitor.beat),
                 };
                 let state = if n == me {
-                    line.state_running()
+                    line.state_running(now)
                 } else if cpu.idle {
                     VcpuState::Idle
                 } else if away {
-                    line.state_descheduled(since)
+                    line.state_descheduled(since, now)
                 } else {
-                    line.state_running()
+                    line.state_running(now)
                 };
                 VcpuView {
                     id: VcpuId(n as u32),

@@ -113,7 +113,7 @@ pub(crate) static KNOBS: &[Knob] = &[
         1,
         1000,
         slice.quorum,
-        "the share of the remembered cycles that must agree, else it abstains"
+        "the share of the remembered cycles that must agree on one length, or on two or three, else it abstains"
     ),
     // Task Detector.
     duration!(
