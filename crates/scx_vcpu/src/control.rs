@@ -20,6 +20,7 @@ use serde::Serialize;
 
 use crate::config::Worth;
 use crate::load::Rules;
+use crate::probe::Unsupported;
 use crate::roster::Change;
 use crate::roster::Roster;
 use crate::roster::Told;
@@ -56,17 +57,33 @@ pub enum Answer {
 pub(crate) struct Server {
     listener: UnixListener,
     path: std::path::PathBuf,
+    /// The socket's directory, locked for as long as we run.
+    _alone: std::fs::File,
 }
 
 impl Server {
-    /// Listens at `path`. The kernel allows one scheduler at a time, so what a killed
-    /// one has left there is nobody's.
-    pub(crate) fn bind(path: &Path) -> io::Result<Self> {
-        if let Some(dir) = path.parent()
-            && !dir.exists()
-        {
+    /// Listens at `path`, alone: what is there already was left by one that was killed.
+    ///
+    /// # Errors
+    /// [`Unsupported::Runs`]: one listens. The kernel would not tell of one that has no vCPU and
+    /// waits. Or the socket cannot be made.
+    pub(crate) fn bind(path: &Path) -> anyhow::Result<Self> {
+        Self::listen(path).map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => Unsupported::Runs.into(),
+            _ => anyhow::Error::new(error)
+                .context(format!("cannot make {} for `scx_vcpu set`", path.display())),
+        })
+    }
+
+    /// `WouldBlock`: another one listens there.
+    fn listen(path: &Path) -> io::Result<Self> {
+        let dir = path.parent().unwrap_or(Path::new("/"));
+        if !dir.exists() {
             std::fs::DirBuilder::new().mode(0o700).create(dir)?;
         }
+        // Of a process that has ended, however, the kernel takes it back.
+        let alone = std::fs::File::open(dir)?;
+        rustix::fs::flock(&alone, rustix::fs::FlockOperation::NonBlockingLockExclusive)?;
         match std::fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -77,6 +94,7 @@ impl Server {
         Ok(Self {
             listener,
             path: path.to_owned(),
+            _alone: alone,
         })
     }
 
@@ -136,6 +154,29 @@ pub(crate) fn apply(
     }
 }
 
+/// Does a scheduler listen at `path`? Also while it has no vCPU, when the kernel knows of none.
+///
+/// # Errors
+/// Not permitted to know: the socket is root's.
+pub fn runs(path: &Path) -> io::Result<bool> {
+    match UnixStream::connect(path) {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(error),
+        Err(_) => Ok(false),
+    }
+}
+
+/// That none does, as far as we may know.
+///
+/// # Errors
+/// [`Unsupported::Runs`]
+pub fn alone(path: &Path) -> Result<(), Unsupported> {
+    match runs(path) {
+        Ok(true) => Err(Unsupported::Runs),
+        _ => Ok(()),
+    }
+}
+
 fn answer(client: &UnixStream, apply: &mut impl FnMut(&Change) -> Answer) -> io::Result<()> {
     client.set_nonblocking(false)?;
     let answer = match serde_json::from_str(&line(client, PATIENCE)?) {
@@ -188,6 +229,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("run/control");
         let server = Server::bind(&path).unwrap();
+        let second = Server::bind(&path).unwrap_err();
+        assert!(
+            matches!(second.downcast_ref(), Some(Unsupported::Runs)),
+            "{second}"
+        );
         let mode = std::fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         let change = Change {
@@ -209,8 +255,9 @@ mod tests {
         assert_eq!(seen, Some(change));
         assert_eq!(client.join().unwrap(), Answer::Refused("no".to_owned()));
 
+        assert!(runs(&path).unwrap() && alone(&path).is_err());
         drop(server);
-        assert!(!path.exists());
+        assert!(!path.exists() && !runs(&path).unwrap());
         let why = ask(&path, &Change::default()).unwrap_err().to_string();
         assert!(why.contains("scx_vcpu run"), "{why}");
     }

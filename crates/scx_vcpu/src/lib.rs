@@ -32,6 +32,7 @@ pub mod look;
 pub mod lost;
 pub mod policy;
 pub mod probe;
+pub mod restore;
 pub mod roster;
 pub mod run;
 pub mod table;

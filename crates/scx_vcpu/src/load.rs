@@ -84,7 +84,7 @@ impl Rules {
     }
 }
 
-/// Loads and attaches all but the scheduler itself and what finds vCPUs.
+/// Loads and attaches all but the scheduler itself with its trace, and what finds vCPUs.
 ///
 /// `hotplugs`: how often CPUs had come or gone when those were counted that are there. If it
 /// is more when the scheduler is attached, the kernel ends it as it does for any later one.
@@ -101,10 +101,6 @@ pub(crate) fn load<'a>(
     if skel.progs.halt_begins.autoload() {
         skel.links.halt_begins = Some(skel.progs.halt_begins.attach_trace().map_err(refuse)?);
         skel.links.halt_ends = Some(skel.progs.halt_ends.attach_trace().map_err(refuse)?);
-    }
-    if options.trace.is_some() {
-        skel.links.switches = Some(skel.progs.switches.attach_trace().map_err(refuse)?);
-        skel.links.wakes = Some(skel.progs.wakes.attach_trace().map_err(refuse)?);
     }
     Ok(skel)
 }

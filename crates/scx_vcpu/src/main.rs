@@ -21,6 +21,7 @@ use scx_vcpu::policy::Policy;
 use scx_vcpu::policy::fixed;
 use scx_vcpu::probe;
 use scx_vcpu::probe::Unsupported;
+use scx_vcpu::restore;
 use scx_vcpu::roster::Change;
 use scx_vcpu::run;
 use scx_vcpu::run::Rules;
@@ -64,10 +65,14 @@ enum Command {
     Set(SetArgs),
     Trace(TraceArgs),
     Doctor(DoctorArgs),
+    /// Gives back what a scheduler that was killed has left: CPUs that `set --cpus` narrowed,
+    /// and vCPU threads' class. The next `run` does so too.
+    Restore,
 }
 
 /// Loads a policy and keeps it until Ctrl-C; then the kernel's own scheduler
-/// has the machine again, as it has after a crash or a kill.
+/// has the machine again, as it has after a crash or a kill. While there is no
+/// vCPU it is not in the kernel's way.
 #[derive(Debug, clap::Args)]
 struct RunArgs {
     /// Who decides which vCPU is next.
@@ -217,6 +222,7 @@ fn main() -> ExitCode {
         Command::Set(args) => set(args),
         Command::Trace(args) => trace(args),
         Command::Doctor(args) => doctor(args),
+        Command::Restore => restore::restore().map(|restored| println!("{restored}")),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -316,7 +322,10 @@ fn schedule(args: &RunArgs) -> anyhow::Result<()> {
     };
     run::run(&options, &stop_flag()?, |vms, vcpus, cores| {
         let cores = cores.map_or(String::new(), |cores| format!(", {cores}"));
-        println!("{what}{cores}: {vcpus} vCPUs of {vms} VMs; Ctrl-C ends it");
+        match vcpus {
+            0 => println!("{what}{cores}: no vCPU yet, waits for the first; Ctrl-C ends it"),
+            _ => println!("{what}{cores}: {vcpus} vCPUs of {vms} VMs; Ctrl-C ends it"),
+        }
     })
 }
 
@@ -399,6 +408,9 @@ fn show(vcpus: &[table::Vcpu], json: bool) -> anyhow::Result<()> {
         println!("{}", serde_json::to_string(vcpus)?);
     } else {
         print!("{}", table::text(vcpus));
+        if vcpus.is_empty() {
+            println!("no vCPU: it waits for the first one");
+        }
     }
     Ok(())
 }
@@ -414,6 +426,10 @@ fn doctor(args: &DoctorArgs) -> anyhow::Result<()> {
         (
             probe::files(Path::new("/")),
             "sched_ext, BTF and KVM are there, and no other sched_ext scheduler",
+        ),
+        (
+            control::alone(Path::new(control::SOCKET)),
+            "no other scx_vcpu runs",
         ),
         (
             probe::privileges(Path::new("/proc/self/status")),

@@ -41,6 +41,8 @@ struct Mask {
 pub(crate) struct Masks {
     journal: PathBuf,
     threads: BTreeMap<u32, Mask>,
+    /// Of how many the mask was as one that was killed had left it.
+    restored: usize,
 }
 
 impl Masks {
@@ -50,9 +52,15 @@ impl Masks {
         let mut masks = Self {
             journal: journal.to_owned(),
             threads: serde_json::from_str(&left).unwrap_or_default(),
+            restored: 0,
         };
-        masks.restore();
+        masks.restored = masks.restore();
         masks
+    }
+
+    /// Threads that had been left with other CPUs than their owners', and have these again.
+    pub(crate) const fn restored(&self) -> usize {
+        self.restored
     }
 
     /// Thread `tid` may run on these of its CPUs; `None`: on all that its owner says.
@@ -124,11 +132,13 @@ impl Masks {
         self.threads.retain(|tid, _| alive(*tid));
     }
 
-    fn restore(&mut self) {
-        for (tid, mask) in std::mem::take(&mut self.threads) {
-            undo(tid, &mask);
-        }
+    /// How many were still as we had left them.
+    fn restore(&mut self) -> usize {
+        let threads = std::mem::take(&mut self.threads);
+        let undone = threads.iter().filter(|(tid, mask)| undo(**tid, mask));
+        let count = undone.count();
         let _ = fs::remove_file(&self.journal);
+        count
     }
 
     fn write(&self) -> io::Result<()> {
@@ -151,14 +161,13 @@ impl Drop for Masks {
     }
 }
 
-/// Only what is still as we left it: its owner may have said something else since.
-fn undo(tid: u32, mask: &Mask) {
+/// Only what is still as we left it: its owner may have said something else since. Whether it
+/// was.
+fn undo(tid: u32, mask: &Mask) -> bool {
     let effective = seat::effective(Path::new("/"), tid);
-    if started(tid) == Some(mask.started)
+    started(tid) == Some(mask.started)
         && is_ours(&mask.ours, &seat::mask(tid), effective.as_ref())
-    {
-        let _ = seat::allow(tid, &mask.before);
-    }
+        && seat::allow(tid, &mask.before).is_ok()
 }
 
 /// Is `now` the mask `ours`, or what the kernel has made of it because CPUs are offline or its

@@ -40,6 +40,9 @@ pub enum Unsupported {
         "another sched_ext scheduler, {0}, is loaded; end it first (a kernel has one at a time)"
     )]
     Beside(String),
+    /// One of ours is there, and may have no vCPU to schedule yet.
+    #[error("scx_vcpu runs already; end that one first")]
+    Runs,
     /// Loading is not allowed.
     #[error("privileges are missing ({0}); run as root")]
     NotPermitted(String),

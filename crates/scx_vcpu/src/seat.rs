@@ -99,6 +99,11 @@ impl Seats {
         self.ours.retain(|tid, _| alive(*tid));
     }
 
+    /// Is none ours? One that has gone counts until [`Self::retain`] has looked.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ours.is_empty()
+    }
+
     /// How many VMs and vCPUs are ours and alive.
     pub(crate) fn count(&mut self) -> (usize, usize) {
         self.retain(|tid| policy_of(tid).is_some());
@@ -118,6 +123,11 @@ impl Drop for Seats {
             }
         }
     }
+}
+
+/// Takes a thread that a killed scheduler has left in SCHED_EXT out of it; whether it was.
+pub(crate) fn unlabel(tid: u32) -> bool {
+    policy_of(tid) == Some(SCHED_EXT) && set_policy(tid, back_to(SCHED_EXT)).is_ok()
 }
 
 /// The policy that a thread gets back. Who had ours was left by a predecessor that was killed.

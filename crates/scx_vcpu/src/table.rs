@@ -14,6 +14,8 @@ use units::Ns;
 use units::Time;
 
 use crate::config::Class;
+use crate::control;
+use crate::control::SOCKET;
 use crate::load;
 use crate::load::HELD;
 use crate::lost::Lost;
@@ -30,6 +32,9 @@ pub(crate) const PIN_WAKERS: &str = "/sys/fs/bpf/scx_vcpu_wakers";
 
 /// The same for the programs' counters.
 pub(crate) const PIN_COUNTS: &str = "/sys/fs/bpf/scx_vcpu_counts";
+
+/// All of them.
+pub(crate) const PINS: [&str; 3] = [PIN, PIN_WAKERS, PIN_COUNTS];
 
 /// Entries read at once.
 const BATCH: u32 = 256;
@@ -151,14 +156,21 @@ fn is_held(pcpu: &sv_pcpu, now: Time) -> bool {
     pcpu.slot == 0 && now.0.saturating_sub(pcpu.left_ns) >= HELD.0
 }
 
-/// All vCPUs of the scheduler that runs on this machine.
+/// All vCPUs of the scheduler that runs on this machine; none while it waits for the first.
 ///
 /// # Errors
 /// None runs, or not permitted.
 pub fn read() -> anyhow::Result<Vec<Vcpu>> {
     let ops = std::fs::read_to_string("/sys/kernel/sched_ext/root/ops").unwrap_or_default();
-    let policy = policy_of(&ops)
-        .context("scx_vcpu does not run on this machine; start it with `scx_vcpu run`")?;
+    let Some(policy) = policy_of(&ops) else {
+        let waits = control::runs(Path::new(SOCKET))
+            .context("cannot tell whether scx_vcpu runs; run as root")?;
+        anyhow::ensure!(
+            waits,
+            "scx_vcpu does not run on this machine; start it with `scx_vcpu run`"
+        );
+        return Ok(Vec::new());
+    };
     let map = MapHandle::from_pinned_path(Path::new(PIN)).with_context(|| {
         format!("cannot open {PIN}; run as root, on a machine with /sys/fs/bpf mounted")
     })?;

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 # Run in a VM by cost.rs, which sets $rounds, $policies and $empty: what ordinary threads of a
-# host pay, with and without vCPUs that compute on both pCPUs. Each round has each arm once,
-# and each round begins with another one. The empty scheduler would keep vCPUs from running.
+# host pay: without a VM, beside one that sleeps, and beside vCPUs that compute on both pCPUs.
+# Each round has each arm once, and each round begins with another one. The empty scheduler
+# would keep vCPUs from running.
 
 # bench KEY LOOPS: seconds, but for the waits of threads that are woken.
 bench() {
@@ -10,29 +11,39 @@ bench() {
 	echo "$1-wake $(vlab load wake --threads 1 --every 1ms --for 1s)"
 }
 
-# measured VMS LOOPS ARM...
+# measured BESIDE LOOPS ARM...
 measured() {
-	vms=$1 loops=$2
+	beside=$1 loops=$2
 	shift 2
 	for round in $(seq 1 "$rounds"); do
 		for arm in "$@"; do
 			[ "$arm" = none ] || start "$arm"
-			bench "$vms-$arm-$round" "$loops"
+			echo "$beside-$arm-$round-state $(cat /sys/kernel/sched_ext/state)"
+			bench "$beside-$arm-$round" "$loops"
 			[ "$arm" = none ] || finish cost
 		done
 		first=$1
 		shift
 		set -- "$@" "$first"
 	done
-	now "$vms-at"
+	now "$beside-at"
 }
 
 # shellcheck disable=SC2086 # words
-measured 0 10000 none $empty $policies
+measured nothing 10000 none $policies
+# Its vCPUs are there and never wake: the scheduler is attached and has nothing to do.
+vlab load vm --cpus 0-1 --for 700s >/dev/null &
+asleep=$!
+until_ok there 2
+kill -STOP "$asleep"
+# shellcheck disable=SC2086 # words
+measured asleep 10000 none $empty $policies
+kill -KILL "$asleep"
+until_ok there 0
 # Not nice: the host's own threads and vCPUs are equals to the kernel.
 for vm in 1 2; do
 	vlab load vm --cpus 0-1 --for 70"$vm"s >/dev/null &
 done
 until_ok there 4
 # shellcheck disable=SC2086 # words
-measured 2 1000 none $policies
+measured computing 1000 none $policies

@@ -28,6 +28,7 @@ mod shares;
 mod suspend;
 mod turns;
 mod vmms;
+mod waits;
 
 use std::path::Path;
 use std::time::Duration;

@@ -46,9 +46,22 @@ fn root_vm_scx_vcpu_service_starts_restarts_and_stops() {
     for key in ["scheduled first", "scheduled again"] {
         assert!(output.stdout.lines().any(|line| line == key), "{key}");
     }
+    assert_eq!(said(&output, "narrowed").trim(), "0-1 0-1 1 1");
+    assert_eq!(said(&output, "widened").trim(), "0-1 0-1 0-1 0-1");
     assert_eq!(number(&output, "stop"), 0);
     eprintln!("stops took {} ms", said(&output, "stops-ms").trim());
     assert_eq!(said(&output, "result"), "inactive success");
     assert_eq!(said(&output, "after"), "disabled");
     assert_eq!(said(&output, "labels-after").trim(), "0");
+
+    // By hand, after a kill.
+    assert_eq!(number(&output, "in-use"), 3, "refused while one runs");
+    assert_eq!(said(&output, "left").trim(), "0-1 0-1 1 1");
+    assert_eq!(said(&output, "labels-left").trim(), "7");
+    let restored =
+        "given back: their CPUs to 2 thread(s), their class to 4 vCPU(s); 3 map(s) removed";
+    assert_eq!(said(&output, "restored"), restored);
+    assert_eq!(said(&output, "again"), "nothing was left");
+    assert_eq!(said(&output, "masks-restored").trim(), "0-1 0-1 0-1 0-1");
+    assert_eq!(said(&output, "labels-restored").trim(), "0");
 }

@@ -24,12 +24,23 @@ measure service
 pid=$(show MainPID)
 echo "protects $(awk '/^NoNewPrivs:/ { print $2 }' "/proc/$pid/status")"
 
-# Killed, it is started again.
+# Killed, it is started again, and gives back what was narrowed.
+masks() {
+	for task in /proc/[0-9]*/task/[0-9]*; do
+		case $(cat "$task/comm" 2>/dev/null) in
+		vcpu-*) sed -n 's/^Cpus_allowed_list:\t//p' "$task/status" ;;
+		esac
+	done | sort | tr '\n' ' '
+}
+vcpus_on 3
+change 901s --cpus 1
+echo "narrowed $(masks)"
 kill -KILL "$pid"
 restarted() {
 	[ "$(show NRestarts)" -ge 1 ] && scheduled
 }
 until_ok restarted && echo "scheduled again"
+echo "widened $(masks)"
 
 # What systemd waits for: the programs are detached in the kernel's own time.
 centiseconds() {
@@ -61,3 +72,23 @@ echo "stops-ms$took"
 echo "result $(show ActiveState) $(show Result)"
 echo "after $(cat /sys/kernel/sched_ext/state)"
 echo "labels-after $(labels)"
+
+# Killed and never started again: what it has left is given back by hand.
+scx_vcpu run --policy credit2 >/tmp/by-hand 2>&1 &
+by_hand=$!
+until_ok scheduled
+change 901s --cpus 1
+scx_vcpu restore
+echo "in-use $?"
+kill -KILL "$by_hand"
+wait "$by_hand"
+unscheduled() {
+	state_is disabled
+}
+until_ok unscheduled
+echo "left $(masks)"
+echo "labels-left $(labels)"
+echo "restored $(scx_vcpu restore)"
+echo "again $(scx_vcpu restore)"
+echo "masks-restored $(masks)"
+echo "labels-restored $(labels)"
