@@ -79,6 +79,10 @@ pub struct LabPhase {
     pub alive: u32,
     /// The guest's clock is known to so much.
     pub clock_error: Ns,
+    /// Where several VMs measure: how much later than the first window the last one opened, while
+    /// all of them went on with what they run.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub apart: Ns,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde wants it so")]

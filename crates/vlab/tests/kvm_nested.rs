@@ -39,7 +39,10 @@ fn scenario(dir: &Path, vms: u32) -> std::path::PathBuf {
         topology = {{ cpus = 2, disk_queues = 1 }}
         sharing = {{ vms_per_pcpu = [{vms}], slice = "11 ms" }}
         measure = {{ rounds = 1, warmup = "50 ms", window = "250 ms", baselines = "none" }}
-        load = [{{ name = "read", kind = "disk", pattern = "random-read", file_mib = 64 }}]
+        load = [
+            {{ name = "read", kind = "disk", pattern = "random-read", file_mib = 64 }},
+            {{ name = "log", kind = "fsync", file_mib = 16 }},
+        ]
         arm = [
             {{ name = "vanilla" }},
             {{ name = "vmigrater" }},
@@ -105,29 +108,90 @@ fn agree(a: Ns, b: Ns, percent: u64, slack: Ns) -> bool {
     a.abs_diff(b) <= slack.max(Ns(a.max(b).0 * percent / 100))
 }
 
-#[test]
-fn root_vm_nested_guests_get_their_slices_and_see_what_was_stolen() {
-    let dir = tempfile::tempdir().unwrap();
-    let tmp = dir.path().join("tmp");
+/// Measures a scenario in the directory `dir`: what it printed, and its result. Nothing else is
+/// left.
+fn measured(dir: &Path, scenario: &Path, more: &[&str]) -> (String, RunResult) {
+    let tmp = dir.join("tmp");
     fs::create_dir(&tmp).unwrap();
-    let json = dir.path().join("result.json");
+    let json = dir.join("result.json");
     let output = vlab()
-        .arg(scenario(dir.path(), 2))
+        .arg(scenario)
         .args(["--backend=kvm", "--nested", "--json"])
         .arg(&json)
+        .args(more)
         .env("TMPDIR", &tmp)
         .output()
         .unwrap();
-    let (text, errors) = (
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr),
-    );
-    eprintln!("{errors}{text}");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    eprintln!("{}{text}", String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success());
-    assert!(text.contains("dilated by 20"), "the dilation is told");
     assert_eq!(fs::read_dir(&tmp).unwrap().count(), 0, "files were left");
+    (text, RunResult::load(&json).unwrap())
+}
 
-    let result = RunResult::load(&json).unwrap();
+/// Two VMs that measure what they do, with shares of 80 and 20; one has more vCPUs than there
+/// are pCPUs.
+#[test]
+fn root_vm_nested_vms_that_are_named_do_and_weigh_what_is_said() {
+    let dir = tempfile::tempdir().unwrap();
+    let scenario = dir.path().join("named.toml");
+    let text = r#"
+        name = "named"
+        title = "Two real VMs, each with a load of its own"
+        host_config = "[credit2]\nkeeps_debt = true"
+        topology.cpus = 2
+        sharing.slice = "11 ms"
+        measure = { rounds = 1, warmup = "50 ms", window = "300 ms", baselines = "none" }
+        load = [
+            { name = "read", kind = "disk", pattern = "random-read", file_mib = 64 },
+            { name = "pulse", kind = "pulse" },
+        ]
+        arm = [{ name = "vmigrater", host_policy = "credit2" }]
+        [[vm]]
+        name = "first"
+        placement = "one-to-one"
+        [[vm]]
+        name = "second"
+        vcpus = 4
+        placement = "round-robin"
+        loads = ["pulse"]
+        arm = true
+        [sweep]
+        "vm.first.weight, vm.second.weight" = [[1024, 1024], [1638, 205]]
+    "#;
+    fs::write(&scenario, text).unwrap();
+    let (text, result) = measured(dir.path(), &scenario, &["--point=2", "--no-record"]);
+    assert!(text.contains("Each VM, in phases of read"), "{text}");
+    let lab = result.lab.as_ref().unwrap();
+    assert_eq!((lab.phases.len(), lab.phases[0].alive), (1, 2));
+    let phase = &result.phases[0];
+    let loads = |n: usize| {
+        let load = &phase.work[n].loads[0];
+        assert!(load.ops_per_s > 0.0, "{:?}", phase.work);
+        load.load.as_str()
+    };
+    assert_eq!([loads(0), loads(1)], ["read", "pulse"]);
+    let names: Vec<&str> = phase.work.iter().map(|vm| vm.vm.as_str()).collect();
+    assert_eq!(names, ["first", "second"]);
+    // 4 to 1, each vCPU having its VM's weight, in a window of some thirty turns.
+    let ratio = phase.work[0].cpus / phase.work[1].cpus;
+    assert!((2.5..6.5).contains(&ratio), "{:?}", phase.work);
+    let all: f64 = phase.work.iter().map(|vm| vm.cpus).sum();
+    assert!((1.0..2.05).contains(&all), "{:?}", phase.work);
+    assert!(phase.liveness.iter().all(|one| one.alive));
+    assert!(
+        phase
+            .liveness
+            .iter()
+            .any(|one| one.who == "second: I/O load")
+    );
+}
+
+#[test]
+fn root_vm_nested_guests_get_their_slices_and_see_what_was_stolen() {
+    let dir = tempfile::tempdir().unwrap();
+    let (text, result) = measured(dir.path(), &scenario(dir.path(), 2), &[]);
+    assert!(text.contains("dilated by 20"), "the dilation is told");
     let lab = result.lab.unwrap();
     let environment = &result.environment;
     assert_eq!(environment.kernel, lab.guest_kernel);
@@ -139,7 +203,9 @@ fn root_vm_nested_guests_get_their_slices_and_see_what_was_stolen() {
     assert_eq!(environment.dilation, Some(20.0));
     let disk = environment.disk.as_ref().unwrap();
     assert_eq!((disk.name.as_str(), disk.queues), ("vda", 1));
-    assert_eq!((lab.host.as_str(), lab.phases.len()), ("nested", 3));
+    assert_eq!(disk.file_system, "ext4 for writers, none for readers");
+    // Three arms of two loads.
+    assert_eq!((lab.host.as_str(), lab.phases.len()), ("nested", 6));
     assert_eq!(lab.policy, "fixed,eevdf");
     for phase in &lab.phases {
         assert_eq!(phase.alive, 2);
@@ -171,7 +237,8 @@ fn root_vm_nested_guests_get_their_slices_and_see_what_was_stolen() {
         assert!(phase.io.as_ref().unwrap().ops_per_s > 0.0);
         assert_what_was_recorded_fits(phase);
     }
-    let daemon = result.phases.iter().find(|phase| phase.arm == "vmigrater");
+    let daemon = |phase: &&Phase| phase.arm == "vmigrater" && phase.load == "read";
+    let daemon = result.phases.iter().find(daemon);
     assert_the_daemon_saw_what_was_stolen(daemon.expect("the daemon ran"));
 }
 

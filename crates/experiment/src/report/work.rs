@@ -32,7 +32,7 @@ pub(crate) const WORDS: [usize; 3] = [0, 1, 4];
 
 /// What they mean.
 pub(crate) const LEGEND: &str = "\
-CPUs that the VM had, compute in CPUs at full speed; medians of the rounds, the longest trip of all";
+CPUs that the VM had, compute in CPUs at full speed; medians of the rounds, the longest trip of all; on real VMs the latency is the median of the requests";
 
 /// A table for each load with a phase; nothing for other scenarios.
 pub(super) fn work(out: &mut String, result: &RunResult) {

@@ -12,7 +12,8 @@ pub struct VmWork {
     pub vm: String,
     /// pCPUs that it had, in the mean over the window.
     pub cpus: f64,
-    /// Work of its pinned compute threads, in CPUs at full speed.
+    /// Work of its pinned compute threads, in CPUs at full speed. On real VMs full speed is
+    /// that beside the load without sharing; zero where that was not measured.
     pub compute: f64,
     /// Its loads, in the order of the scenario.
     pub loads: Vec<LoadWork>,
@@ -30,8 +31,8 @@ pub struct LoadWork {
     pub ops_per_s: f64,
     /// Bytes per second.
     pub bytes_per_s: f64,
-    /// Mean from a request's submission until the thread saw its completion; zero where
-    /// there are no requests.
+    /// Mean from a request's submission until the thread saw its completion, on real VMs
+    /// the median; zero where there are no requests.
     pub latency: Ns,
     /// Mean round trip that the clients of this VM saw, all its loads together; zero
     /// without clients.

@@ -84,13 +84,13 @@ impl Locator<'_> {
         }
     }
 
-    /// A table that only the simulator has.
-    pub(super) fn only_simulated(&self, span: Range<usize>, field: &str) -> ScenarioError {
+    /// A table that this machine alone has not.
+    pub(super) fn not_here(&self, span: Range<usize>, field: &str) -> ScenarioError {
         self.value(
             span,
             field,
             "set",
-            "only the simulator has it: use `vlab sim` or `vlab sweep`, or leave it out",
+            "only the simulator and real VMs have it: use `vlab sim`, `vlab sweep` or --backend kvm, or leave it out",
         )
     }
 

@@ -207,7 +207,7 @@ pub(super) const SWEEP: &str = "sweep";
 pub(super) fn parse(at: &Locator<'_>) -> Result<File, ScenarioError> {
     let tree = tree(at)?;
     if let Some((key, _)) = tree.get_ref().get_key_value(SWEEP) {
-        return Err(at.only_simulated(key.span(), SWEEP));
+        return Err(at.not_here(key.span(), SWEEP));
     }
     parameters::none(tree.get_ref(), at)?;
     file(tree, at)

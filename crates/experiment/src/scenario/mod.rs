@@ -88,7 +88,7 @@ pub struct Scenario {
     /// For the simulator alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sim: Option<SimSpec>,
-    /// The VMs one by one, for the simulator alone; the first is the one under test.
+    /// The VMs one by one, simulated or real; the first is the one under test.
     /// Empty: as many alike as [`Sharing::vms_per_pcpu`] says.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub vms: Vec<Vm>,
@@ -274,8 +274,32 @@ impl Scenario {
     pub fn parse(text: &str, file: &str) -> Result<Self, ScenarioError> {
         let at = error::Locator { file, text };
         let raw = file::parse(&at)?;
-        validate::measurable(&raw, &at)?;
+        validate::on_this_machine(&raw, &at)?;
         validate::validate(raw, &Known::default(), &at)
+    }
+
+    /// Reads and validates a file for real VMs: a scenario for each point of its
+    /// `[sweep]`, or the only one.
+    ///
+    /// # Errors
+    /// As [`Scenario::load`], but for `[[vm]]`, `[[device]]` and `[sweep]`, of which
+    /// real VMs have a part.
+    pub fn load_real_points(path: &Path) -> Result<Vec<Self>, ScenarioError> {
+        Self::parse_real_points(&read(path)?, &path.display().to_string())
+    }
+
+    /// Parses and validates a text for real VMs; `file` is the name that errors use.
+    ///
+    /// # Errors
+    /// As [`Scenario::load_real_points`], except for reading.
+    pub fn parse_real_points(text: &str, file: &str) -> Result<Vec<Self>, ScenarioError> {
+        let at = error::Locator { file, text };
+        let tree = file::tree(&at)?;
+        parameters::none(tree.get_ref(), &at)?;
+        sweep::points(tree, &at, &mut |raw| {
+            validate::on_real_vms(&raw, &at)?;
+            validate::validate(raw, &Known::default(), &at)
+        })
     }
 
     /// Reads and validates a file for the simulator: a scenario for each
@@ -294,7 +318,11 @@ impl Scenario {
     /// # Errors
     /// As [`Scenario::load_points`], except for reading.
     pub fn parse_points(text: &str, file: &str, known: &Known) -> Result<Vec<Self>, ScenarioError> {
-        sweep::points(&error::Locator { file, text }, known)
+        let at = error::Locator { file, text };
+        let mut tree = file::tree(&at)?;
+        let computed = parameters::computed(tree.get_ref(), &known.parameters, &at)?;
+        parameters::put(tree.get_mut(), &computed);
+        sweep::points(tree, &at, &mut |raw| validate::validate(raw, known, &at))
     }
 
     /// What each text of a file with `$` gives, by that text, as TOML writes it.
@@ -317,6 +345,19 @@ impl Scenario {
     #[must_use]
     pub fn vcpus(&self) -> u32 {
         self.vms.first().map_or(self.topology.cpus, |vm| vm.vcpus)
+    }
+
+    /// All loads: those that have phases, and those that single VMs run beside them.
+    pub fn all_loads(&self) -> impl Iterator<Item = &Load> {
+        let named = self.vms.iter().filter_map(|vm| vm.loads.as_ref());
+        self.loads.iter().chain(named.flatten())
+    }
+
+    /// Each of [`Scenario::vms`] with its name, as often as it counts.
+    pub fn each_vm(&self) -> impl Iterator<Item = (String, &Vm)> {
+        let all = |vm: &'_ Vm| (0..vm.count).map(|n| vm.name_of(n)).collect::<Vec<_>>();
+        let with = move |vm| all(vm).into_iter().map(move |name| (name, vm));
+        self.vms.iter().flat_map(with)
     }
 
     /// How many share a pCPU, in words: one of [`Sharing::vms_per_pcpu`].

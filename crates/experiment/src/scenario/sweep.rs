@@ -12,14 +12,11 @@ use toml::Spanned;
 use toml::de::DeTable;
 use toml::de::DeValue;
 
-use super::Known;
 use super::Scenario;
 use super::ScenarioError;
 use super::error::Locator;
 use super::file;
 use super::file::SWEEP;
-use super::parameters;
-use super::validate;
 use super::validate::value::quoted;
 
 /// Points of one file; more are a mistake in nearly all cases, and each is kept.
@@ -32,12 +29,13 @@ struct Axis<'a> {
     values: Vec<Vec<Spanned<DeValue<'a>>>>,
 }
 
-/// All points of a text, the last axis fastest; axes in the order of their names.
-pub(super) fn points(at: &Locator<'_>, known: &Known) -> Result<Vec<Scenario>, ScenarioError> {
-    let tree = file::tree(at)?;
-    let computed = parameters::computed(tree.get_ref(), &known.parameters, at)?;
-    let mut tree = tree;
-    parameters::put(tree.get_mut(), &computed);
+/// All points of a text, the last axis fastest; axes in the order of their names. Each is
+/// checked by `validate`.
+pub(super) fn points<'a>(
+    mut tree: Spanned<DeTable<'a>>,
+    at: &Locator<'a>,
+    validate: &mut dyn FnMut(file::File) -> Result<Scenario, ScenarioError>,
+) -> Result<Vec<Scenario>, ScenarioError> {
     let axes = match tree.get_mut().remove_entry(SWEEP) {
         Some((_, sweep)) => axes(&sweep, at)?,
         None => Vec::new(),
@@ -57,7 +55,7 @@ pub(super) fn points(at: &Locator<'_>, known: &Known) -> Result<Vec<Scenario>, S
         }
         names.reverse();
         let raw = file::file(point, at)?;
-        let mut scenario = validate::validate(raw, known, at)?;
+        let mut scenario = validate(raw)?;
         if !names.is_empty() {
             scenario.point = names.join(", ");
             scenario.title = format!("{} [{}]", scenario.title, scenario.point);

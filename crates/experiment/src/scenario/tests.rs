@@ -5,6 +5,7 @@ mod limits;
 mod mutate;
 mod parameters;
 mod policy;
+mod real;
 mod sweep;
 mod vms;
 

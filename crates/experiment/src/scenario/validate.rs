@@ -6,6 +6,7 @@ mod device;
 mod load;
 mod policy;
 mod program;
+mod real;
 mod sim;
 pub(super) mod value;
 mod vm;
@@ -13,6 +14,7 @@ mod vm;
 use toml::Spanned;
 use units::Ns;
 
+pub(super) use self::real::on_real_vms;
 use self::value::duration;
 use self::value::identifier;
 use self::value::integer;
@@ -42,13 +44,13 @@ const DEFAULT_WINDOW: Ns = Ns(2_000_000_000);
 /// Beside `[[vm]]`: every pCPU keeps a book for every VM.
 const MAX_PCPUS: u32 = 256;
 
-/// Refuses what only the simulator has.
-pub(super) fn measurable(raw: &file::File, at: &Locator<'_>) -> Result<(), ScenarioError> {
+/// Refuses what this machine alone has not.
+pub(super) fn on_this_machine(raw: &file::File, at: &Locator<'_>) -> Result<(), ScenarioError> {
     if let Some(vm) = raw.vms.first() {
-        return Err(at.only_simulated(vm.span(), "vm"));
+        return Err(at.not_here(vm.span(), "vm"));
     }
     if let Some(device) = raw.devices.first() {
-        return Err(at.only_simulated(device.span(), "device"));
+        return Err(at.not_here(device.span(), "device"));
     }
     Ok(())
 }

@@ -62,6 +62,8 @@ pub enum Pins {
     Anywhere,
     /// vCPU n on pCPU n.
     OneToOne,
+    /// vCPU n on pCPU n modulo their number: a VM may have more vCPUs than there are pCPUs.
+    RoundRobin,
     /// Each of them on any of these.
     On(Vec<u32>),
 }

@@ -5,13 +5,17 @@
 //! it is, compute or not, measure a step, run a command. One thing at a time.
 
 use std::fs;
+use std::io::BufRead;
 use std::io::BufReader;
+use std::io::Write;
 use std::path::Path;
 
 use anyhow::Context;
 use experiment::scenario::Scenario;
 use units::Ns;
 
+use super::fit;
+use super::images;
 use super::protocol::FromGuest;
 use super::protocol::Measured;
 use super::protocol::Stolen;
@@ -21,9 +25,13 @@ use super::protocol::receive;
 use super::protocol::send;
 use crate::load::now;
 use crate::run::in_guest::InGuest;
+use crate::run::in_guest::Moment;
 
 /// The disk of the guest under test.
 const DISK: &str = "/dev/vda";
+
+/// Where its file system is, if a load needs one.
+const FILES: &str = "/disk";
 
 /// Serves the host until it has gone.
 ///
@@ -37,7 +45,7 @@ pub fn run() -> anyhow::Result<()> {
     let mut agent = Agent::default();
     while let Some(message) = receive(&mut input)? {
         let answer = agent
-            .serve(message)
+            .serve(message, &mut input, &mut output)
             .unwrap_or_else(|error| FromGuest::Failed(format!("{error:#}")));
         send(&mut output, &answer)?;
     }
@@ -50,7 +58,12 @@ struct Agent {
 }
 
 impl Agent {
-    fn serve(&mut self, message: ToGuest) -> anyhow::Result<FromGuest> {
+    fn serve(
+        &mut self,
+        message: ToGuest,
+        input: &mut impl BufRead,
+        output: &mut impl Write,
+    ) -> anyhow::Result<FromGuest> {
         match message {
             ToGuest::Time => return Ok(FromGuest::Time(now().0)),
             ToGuest::Exec(words) => return Ok(FromGuest::Exit(execute(&words))),
@@ -58,12 +71,26 @@ impl Agent {
                 self.inside = Some(inside(*scenario, dilation)?);
             }
             ToGuest::Compute(on) => self.told()?.compute(on)?,
-            ToGuest::Measure(step, room) => {
+            ToGuest::Measure { step, guest, room } => {
                 let mut steal = Vec::new();
-                let (phase, window, recording) = self.told()?.measure(step, room, || {
-                    steal.push(stolen()?);
+                let mut meet = |others: FromGuest| {
+                    send(output, &others)?;
+                    match receive(input)? {
+                        Some(ToGuest::Go) => Ok(()),
+                        other => anyhow::bail!("told {other:?} where it waits for Go"),
+                    }
+                };
+                let mut at = |moment| {
+                    match moment {
+                        Moment::Armed => meet(FromGuest::Armed)?,
+                        Moment::Started => meet(FromGuest::Started)?,
+                        Moment::Opens | Moment::Closes => steal.push(stolen()?),
+                        Moment::Ends => meet(FromGuest::Closed)?,
+                    }
                     Ok(())
-                })?;
+                };
+                let inside = self.told()?;
+                let (phase, window, recording) = inside.measure(step, guest, room, &mut at)?;
                 let mut steal = steal.into_iter();
                 return Ok(FromGuest::Measured(Box::new(Measured {
                     phase,
@@ -74,6 +101,7 @@ impl Agent {
                     recording,
                 })));
             }
+            ToGuest::Go => anyhow::bail!("told to go, and measures nothing"),
         }
         Ok(FromGuest::Done)
     }
@@ -84,8 +112,32 @@ impl Agent {
 }
 
 fn inside(scenario: Scenario, dilation: u32) -> anyhow::Result<InGuest> {
-    let disk = Path::new(DISK);
-    InGuest::new(scenario, disk.exists().then_some(disk), dilation)
+    let disk = Some(Path::new(DISK)).filter(|disk| disk.exists());
+    let files = match disk {
+        Some(disk) if fit::needs_files(&scenario) => make_files(disk)?,
+        _ => Path::new("/tmp"),
+    };
+    InGuest::new(scenario, disk, files, dilation)
+}
+
+/// Puts a file system on a disk, which holds nothing that anyone wants; where it is then.
+fn make_files(disk: &Path) -> anyhow::Result<&'static Path> {
+    let dir = Path::new(FILES);
+    fs::create_dir_all(dir).with_context(|| format!("cannot make {FILES}"))?;
+    let disk = disk.display();
+    let make = format!("{} -q -F -t ext4 {disk}", images::MKE2FS);
+    let mount = format!("mount -t ext4 {disk} {FILES}");
+    for command in [make, mount] {
+        let words: Vec<String> = command.split_whitespace().map(str::to_owned).collect();
+        let done = execute(&words);
+        anyhow::ensure!(
+            done.code == 0,
+            "no file system on the guest's disk: {command}: exit code {}: {}",
+            done.code,
+            done.output.trim()
+        );
+    }
+    Ok(dir)
 }
 
 /// Steal time of each vCPU. It is in ticks of 10 ms; the kernel adds to it what
@@ -124,7 +176,9 @@ mod tests {
     #[test]
     fn what_needs_a_scenario_says_so_and_the_rest_does_not() {
         let mut agent = Agent::default();
-        assert!(matches!(agent.serve(ToGuest::Time), Ok(FromGuest::Time(_))));
-        assert!(agent.serve(ToGuest::Compute(true)).is_err());
+        let mut serve = |message| agent.serve(message, &mut std::io::empty(), &mut Vec::new());
+        assert!(matches!(serve(ToGuest::Time), Ok(FromGuest::Time(_))));
+        assert!(serve(ToGuest::Compute(true)).is_err());
+        assert!(serve(ToGuest::Go).is_err());
     }
 }

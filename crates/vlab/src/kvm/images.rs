@@ -15,13 +15,18 @@ use crate::vm::Kernel;
 use crate::vm::userland::Userland;
 use crate::vm::userland::inside;
 
+use super::fit;
+
 /// Where the guests' files are on the emulated host.
 pub(super) const GUEST_KERNEL: &str = "/vlab/guest/vmlinuz";
 /// See [`GUEST_KERNEL`].
 pub(super) const GUEST_INITRAMFS: &str = "/vlab/guest/initramfs";
 
 /// Programs of Debian that guests may have.
-const IN_GUESTS: [&str; 3] = ["fio", "stress-ng", "sysbench"];
+const IN_GUESTS: [&str; 4] = ["fio", "stress-ng", "sysbench", MKE2FS];
+
+/// Makes the file system that writers need; and [`wanted`] for nothing else.
+pub(super) const MKE2FS: &str = "mke2fs";
 
 /// Finds the virtio port `$1`: there is no udev that would name it. A port can be
 /// opened once only, hence `<>`.
@@ -52,7 +57,8 @@ pub(super) fn wanted(scenario: &Scenario) -> Vec<&'static str> {
     IN_GUESTS
         .into_iter()
         .filter(|program| {
-            (*program == "fio" && scenario.loads.iter().any(reads))
+            (*program == "fio" && scenario.all_loads().any(reads))
+                || (*program == MKE2FS && fit::needs_files(scenario))
                 || scenario.arms.iter().any(|arm| names(arm, program))
         })
         .collect()
@@ -73,6 +79,9 @@ pub(super) fn guest(
     let mut image = Image::builder(kernel).binary(&programs.vlab).script(script);
     if programs.vmigrater.is_file() {
         image = image.binary(&programs.vmigrater);
+    }
+    if wanted.contains(&MKE2FS) {
+        image = image.module("ext4");
     }
     for (here, inside) in userland.files(wanted)? {
         image = image.file(here, inside);

@@ -13,6 +13,7 @@ use experiment::result::RunResult;
 use experiment::scenario::Scenario;
 use units::Ns;
 
+use super::fit;
 use crate::run::environment::Inside;
 use crate::run::keep::GOES_ON;
 use crate::run::keep::Growing;
@@ -109,10 +110,20 @@ impl Kept {
         self.environment.kernel = guest.kernel;
         self.environment.preemption = guest.preemption;
         self.environment.disk = guest.disk;
+        // The agent has looked before it made one.
+        if fit::needs_files(self.scenario())
+            && let Some(disk) = &mut self.environment.disk
+        {
+            disk.file_system = "ext4 for writers, none for readers".to_owned();
+        }
     }
 
     /// A phase has been measured.
-    pub(super) fn push(&mut self, phase: Phase, lab: LabPhase) {
+    pub(super) fn push(&mut self, mut phase: Phase, lab: LabPhase) {
+        let full = self.full_speed();
+        for vm in &mut phase.work {
+            vm.compute = full.map_or(0.0, |full| vm.compute / full);
+        }
         if phase.vms_per_pcpu > 1 {
             self.lab.phases.push(lab);
         }
@@ -121,6 +132,16 @@ impl Kept {
             ..phase
         });
         self.growing.save(&self.result(Some(GOES_ON)));
+    }
+
+    /// What a compute thread counts per second on a CPU of its own: in the guest under test
+    /// without sharing, where an I/O load takes a little of it.
+    fn full_speed(&self) -> Option<f64> {
+        let solo = |phase: &&Phase| phase.vms_per_pcpu == 1 && !phase.compute_per_s.is_empty();
+        let phase = self.growing.phases().iter().rfind(solo)?;
+        let all: f64 = phase.compute_per_s.iter().sum();
+        let full = all / f64::from(self.scenario().topology.cpus);
+        (full > 0.0).then_some(full)
     }
 
     /// The run ends with this error: what is kept says so, and the error says what is kept.

@@ -67,7 +67,13 @@ const HOST_SERIES: &str = "7.3";
 /// What runs on the emulated host and in the guests.
 const PACKAGES: Packages = Packages {
     name: "lab",
-    packages: &["qemu-system-x86", "fio", "stress-ng", "sysbench"],
+    packages: &[
+        "qemu-system-x86",
+        "fio",
+        "stress-ng",
+        "sysbench",
+        "e2fsprogs",
+    ],
 };
 
 /// Memory of a guest; its root file system is in it.
@@ -184,7 +190,7 @@ fn boot(parts: &Parts, scenario: &Scenario, args: &KvmArgs) -> anyhow::Result<Ma
             &parts.host_qemu,
             image,
             scenario.topology.cpus + SPARE_CPUS,
-            HOST_MIB + parts.guests * GUEST_MIB,
+            HOST_MIB + parts.guests * GUEST_MIB + fit::stored_mib(scenario),
             &args.host_cpu,
             &args.host_append,
             &args.host_accel,

@@ -55,6 +55,14 @@ pub(crate) struct Setup {
     pub(crate) timeline: Ns,
 }
 
+impl Setup {
+    /// vCPUs of the guest with this number.
+    pub(crate) fn vcpus(&self, guest: u32) -> u32 {
+        let named = self.scenario.each_vm().nth(guest as usize);
+        named.map_or(self.scenario.topology.cpus, |(_, vm)| vm.vcpus)
+    }
+}
+
 /// To the host.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum ToHost {
@@ -119,9 +127,18 @@ pub(crate) enum ToGuest {
     Time,
     /// Compute on every vCPU, or not.
     Compute(bool),
-    /// Measure step so-and-so; with a length, record what its I/O threads do, with
-    /// room for what they do at full speed in that time.
-    Measure(usize, Option<Ns>),
+    /// Measure a step.
+    Measure {
+        /// Its number in the scenario's schedule.
+        step: usize,
+        /// Which of the scenario's VMs this guest is.
+        guest: u32,
+        /// Record what its I/O threads do, with room for what they do at full speed in
+        /// that time.
+        room: Option<Ns>,
+    },
+    /// All who measure have come so far, too: go on.
+    Go,
     /// Run a command.
     Exec(Vec<String>),
 }
@@ -135,6 +152,15 @@ pub(crate) enum FromGuest {
     Time(u64),
     /// Done as told.
     Done,
+    /// The I/O load and the arm of a step run, and nothing computes yet; the guest waits for
+    /// [`ToGuest::Go`].
+    Armed,
+    /// All that a step wants runs; the guest waits for [`ToGuest::Go`], then warms up and opens
+    /// its window.
+    Started,
+    /// The window has closed and all still runs, for others' windows; the guest waits for
+    /// [`ToGuest::Go`].
+    Closed,
     /// The window of a step, on the guest's clock.
     Measured(Box<Measured>),
     /// A command has ended.

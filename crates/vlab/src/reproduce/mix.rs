@@ -135,8 +135,8 @@ pub(super) fn session(p: &Parameters, mut tasks: Vec<Task>) -> anyhow::Result<Ve
 #[derive(Clone, Debug)]
 pub(super) enum Pins {
     Anywhere,
-    /// vCPU n on pCPU n.
-    OneToOne,
+    /// vCPU n on pCPU n modulo their number.
+    RoundRobin,
     /// All of them on any of these.
     On(Vec<u32>),
 }

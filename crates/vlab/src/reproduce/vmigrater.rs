@@ -162,7 +162,7 @@ pub(super) fn app_vm(
         tasks.push(Task::on(n * vcpus / count.max(1), reads));
     }
     let mut vm = Vm::new(vcpus, tasks);
-    vm.pins = Pins::OneToOne;
+    vm.pins = Pins::RoundRobin;
     vm.kernel = kernel(p, vcpus, profile.migration_with(|name| p.us(name))?)?;
     vm.daemon = daemon(p, arm, demand(p, &reader(p, &profile, 0)?)?, vms)?;
     Ok(vm)
@@ -292,7 +292,7 @@ pub(super) fn fig10(p: &Parameters, effort: Effort<'_>) -> anyhow::Result<Outcom
             for (rate, arm) in rates.iter_mut().zip(&ARMS) {
                 let is = work(p, "npb-is", 0)?;
                 let mut other = Vm::new(vcpus, (0..vcpus).map(|v| Task::pinned(v, is)).collect());
-                other.pins = Pins::OneToOne;
+                other.pins = Pins::RoundRobin;
                 let mut all = vec![app_vm(p, name, arm.0, vms as u64, io_tasks(p)?)?];
                 all.extend(vec![other; vms - 1]);
                 let did = run(&host(p, vcpus, all, ssd(p)?)?, arm.1, effort)?;

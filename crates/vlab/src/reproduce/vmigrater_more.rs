@@ -56,7 +56,7 @@ fn busy_vm(p: &Parameters, vcpus: u32, io: &[Work]) -> anyhow::Result<Vm> {
         tasks.push(Task::on(n as u32 % vcpus, *work));
     }
     let mut vm = Vm::new(vcpus, tasks);
-    vm.pins = Pins::OneToOne;
+    vm.pins = Pins::RoundRobin;
     vm.kernel = kernel(p, vcpus, p.us("micro.migration_us")?)?;
     Ok(vm)
 }
@@ -204,7 +204,7 @@ fn served(p: &Parameters, arm: &str, clients: &[(Ns, u32)]) -> anyhow::Result<su
         }
     }
     let mut vm = Vm::new(cpus, tasks);
-    vm.pins = Pins::OneToOne;
+    vm.pins = Pins::RoundRobin;
     vm.kernel = kernel(p, cpus, p.us("micro.migration_us")?)?;
     let demand_permille = 1000 / (1 + p.count("client.waits")?);
     vm.daemon = daemon(p, arm, demand_permille, 2)?;

@@ -265,7 +265,7 @@ fn vm(request: &Request<'_>, table: &VmOf, n: usize, devices: &[&str]) -> anyhow
     vm.cap_permille = cap(request, table)?;
     vm.pins = match &table.pins {
         PinsOf::Anywhere => Pins::Anywhere,
-        PinsOf::OneToOne => Pins::OneToOne,
+        PinsOf::OneToOne | PinsOf::RoundRobin => Pins::RoundRobin,
         PinsOf::On(pcpus) => Pins::On(pcpus.clone()),
     };
     vm.io = table.class == Some(Class::Io);

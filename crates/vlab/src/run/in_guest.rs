@@ -9,8 +9,10 @@ use anyhow::Context;
 use experiment::result::Host;
 use experiment::result::Machine;
 use experiment::result::Phase;
+use experiment::scenario::Arm;
 use experiment::scenario::ArmKind;
 use experiment::scenario::HostPolicy;
+use experiment::scenario::Load;
 use experiment::scenario::Scenario;
 use units::CpuSet;
 use units::Ns;
@@ -40,8 +42,10 @@ const VMIGRATER: &str = "/bin/vmigrater";
 /// What the host must know of a step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outline {
-    /// VMs that compute at the same time.
-    pub(crate) vms_per_pcpu: u32,
+    /// Guests that have something to do, the one under test first.
+    pub(crate) guests: u32,
+    /// Does each of them measure what it does? Else all but the first compute.
+    pub(crate) each: bool,
     /// What schedules them.
     pub(crate) host: HostPolicy,
     /// Warm-up and window.
@@ -67,12 +71,65 @@ pub(crate) fn outline(
 ) -> anyhow::Result<Outline> {
     let steps = schedule::steps(scenario);
     let step = steps.get(number).context("there is no such step")?;
+    // A baseline is of the first one.
+    let each = !scenario.vms.is_empty() && step.arm.is_some();
     Ok(Outline {
-        vms_per_pcpu: step.vms_per_pcpu,
+        guests: if each {
+            scenario.vms.iter().map(|vm| vm.count).sum()
+        } else {
+            step.vms_per_pcpu
+        },
+        each,
         host: schedule::host_policy(scenario, step),
         length: warmup(scenario, step, dilation) + scenario.measure.window,
         detail: step.arm.is_some() && step.round == 0 && step.vms_per_pcpu > 1,
     })
+}
+
+/// What happens while a step is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Moment {
+    /// The I/O load and the arm run, nothing computes yet.
+    Armed,
+    /// All that it wants runs; nothing is warm yet.
+    Started,
+    /// The window is about to open.
+    Opens,
+    /// The window has closed just now.
+    Closes,
+    /// All that was of interest is known, and all that runs is about to end.
+    Ends,
+}
+
+/// What one VM does in a step.
+#[derive(Clone, Copy, Debug)]
+struct Part<'a> {
+    load: Option<&'a Load>,
+    arm: Option<&'a Arm>,
+    /// Compute threads per vCPU.
+    threads: u32,
+}
+
+impl<'a> Part<'a> {
+    /// That of VM `guest` of the scenario.
+    fn of(scenario: &'a Scenario, step: &Step<'a>, guest: u32) -> anyhow::Result<Self> {
+        let compute = |threads| if step.compute { threads } else { 0 };
+        if scenario.vms.is_empty() {
+            return Ok(Self {
+                load: step.load,
+                arm: step.arm,
+                threads: compute(scenario.compute.threads_per_cpu),
+            });
+        }
+        let mut all = scenario.each_vm();
+        let (_, vm) = all.nth(guest as usize).context("there is no such VM")?;
+        let own = vm.loads.as_ref().map(|loads| loads.first());
+        Ok(Self {
+            load: step.load.and_then(|load| own.unwrap_or(Some(load))),
+            arm: step.arm.filter(|_| vm.arm),
+            threads: compute(vm.threads_per_vcpu),
+        })
+    }
 }
 
 /// A guest that can measure.
@@ -92,16 +149,17 @@ pub(crate) struct InGuest {
 }
 
 impl InGuest {
-    /// Prepares a guest; `disk` is what disk loads read, `dilation` what the scenario's times
-    /// have been multiplied by.
+    /// Prepares a guest; `disk` is what disk loads read, `dir` where others write, and
+    /// `dilation` what the scenario's times have been multiplied by.
     pub(crate) fn new(
         scenario: Scenario,
         disk: Option<&Path>,
+        dir: &Path,
         dilation: u32,
     ) -> anyhow::Result<Self> {
-        let mut files = DataFiles::new(Path::new("/tmp"));
+        let mut files = DataFiles::new(dir);
         if let Some(disk) = disk {
-            files.use_device(disk, &scenario.loads)?;
+            files.use_device(disk, scenario.all_loads())?;
         }
         Ok(Self {
             cpus: freezer::online_cpus()?,
@@ -127,19 +185,21 @@ impl InGuest {
         Ok(())
     }
 
-    /// Measures a step. `edge` is called when the window opens and when it has
-    /// closed. The host's part of the result is empty. With `room` what the I/O
+    /// Measures what VM `guest` of the scenario does in a step; `at` is called at each
+    /// moment. The host's part of the result is empty. With `room` what the I/O
     /// threads do is recorded, at full speed for as long as that.
     pub(crate) fn measure(
         &mut self,
         number: usize,
+        guest: u32,
         room: Option<Ns>,
-        mut edge: impl FnMut() -> anyhow::Result<()>,
+        at: &mut dyn FnMut(Moment) -> anyhow::Result<()>,
     ) -> anyhow::Result<(Phase, Window, Option<Recording>)> {
         let scenario = self.scenario.clone();
         let steps = schedule::steps(&scenario);
         let step = steps.get(number).context("there is no such step")?;
-        let mut io = match step.load {
+        let part = Part::of(&scenario, step, guest)?;
+        let mut io = match part.load {
             Some(load) => IoLoad::start(
                 load,
                 &self.files,
@@ -149,26 +209,25 @@ impl InGuest {
             )?,
             None => IoLoad::Idle,
         };
-        self.set_priorities(step, io.tids())?;
-        let is_daemon = step.arm.is_some_and(|arm| {
-            matches!(
-                arm.kind,
-                ArmKind::Vmigrater { .. } | ArmKind::Xballoon { .. }
-            )
-        });
+        match part.arm {
+            Some(arm) => set_priorities(&arm.kind, io.tids())?,
+            None if step.fifo => set_priorities(&ArmKind::Fifo, io.tids())?,
+            None => {}
+        }
+        let is_daemon = part.arm.is_some_and(|arm| arm.kind.is_daemon());
         let before = placed(io.tids().iter().copied(), is_daemon);
         let recorder = room
             .filter(|_| !io.tids().is_empty())
             .and_then(|room| or_none(Recorder::load(io.tids(), room)));
-        let mut running = self.start(step, &io, recorder.is_some())?;
+        let mut running = self.start(part.arm, &io, recorder.is_some())?;
+        at(Moment::Armed)?;
         // After the arm, and gone before it: who attaches to or leaves the kernel changes code
         // under all vCPUs, and each change waits until every one of them has run. Where vCPUs
         // share a pCPU and compute, as under iSche, that is a slice of the others each time.
-        let threads = scenario.compute.threads_per_cpu;
-        let compute = step
-            .compute
-            .then(|| ComputeLoad::start(&self.cpus, threads, &self.interrupt))
+        let compute = (part.threads > 0)
+            .then(|| ComputeLoad::start(&self.cpus, part.threads, &self.interrupt))
             .transpose()?;
+        at(Moment::Started)?;
         let warmup = warmup(&scenario, step, self.dilation);
         let lead = record::lead(scenario.measure.window, warmup);
         self.interrupt.sleep(warmup - lead)?;
@@ -177,8 +236,8 @@ impl InGuest {
         }
         self.interrupt.sleep(lead)?;
         running.window_opens()?;
-        edge()?;
-        let is_disk = step.load.is_some_and(|load| schedule::on_disk(&load.kind));
+        at(Moment::Opens)?;
+        let is_disk = part.load.is_some_and(|load| schedule::on_disk(&load.kind));
         let disk = self.disk.as_ref().filter(|_| is_disk);
         let completed = disk.map(DiskUnder::completions).transpose()?;
         let from = now();
@@ -188,11 +247,12 @@ impl InGuest {
         let after = disk.map(DiskUnder::completions).transpose()?;
         let completions = disk::since(completed, after);
         let recorder = recorder.map(Recorder::stop);
-        edge()?;
+        at(Moment::Closes)?;
         // This host goes on sharing.
         let daemon = running.window_closed(None)?;
         let decisions = running.decisions();
         let recording = recorder.and_then(|recorder| or_none(recorder.read(decisions)));
+        at(Moment::Ends)?;
         let compute_per_s =
             compute.map_or(Ok(Vec::new()), |load| load.finish(window, &self.interrupt))?;
         running.end(&self.interrupt)?;
@@ -228,16 +288,8 @@ impl InGuest {
         Ok((phase, window, recording))
     }
 
-    fn set_priorities(&self, step: &Step<'_>, tids: &[u32]) -> anyhow::Result<()> {
-        match step.arm {
-            Some(arm) => set_priorities(&arm.kind, tids),
-            None if step.fifo => set_priorities(&ArmKind::Fifo, tids),
-            None => Ok(()),
-        }
-    }
-
-    fn start(&self, step: &Step<'_>, io: &IoLoad, decisions: bool) -> anyhow::Result<Running> {
-        let Some(arm) = step.arm else {
+    fn start(&self, arm: Option<&Arm>, io: &IoLoad, decisions: bool) -> anyhow::Result<Running> {
+        let Some(arm) = arm else {
             return Ok(Running::Nothing);
         };
         let setting = Setting {

@@ -58,7 +58,11 @@ impl DataFiles {
     }
 
     /// A disk instead of files: what the loads read is the device itself.
-    pub(super) fn use_device(&mut self, device: &Path, loads: &[Load]) -> anyhow::Result<()> {
+    pub(super) fn use_device<'a>(
+        &mut self,
+        device: &Path,
+        loads: impl Iterator<Item = &'a Load>,
+    ) -> anyhow::Result<()> {
         for load in loads {
             if let LoadKind::Disk { file_mib, .. } = load.kind {
                 let data = DataFile::device(device, file_mib)?;

@@ -120,6 +120,9 @@ pub struct RunArgs {
     /// One short round: shows that everything works, proves nothing.
     #[arg(long)]
     pub quick: bool,
+    /// Which point of the scenario's `[sweep]`, from 1: real VMs measure one at a time.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub point: Option<u32>,
     /// What of the scenario.
     #[command(flatten)]
     pub part: Part,
@@ -162,7 +165,7 @@ pub(crate) fn timeline(text: &str) -> Result<Ns, String> {
 /// [`freezer::Unsupported`] if this machine cannot be frozen, [`Interrupted`]
 /// after a signal, and whatever made a phase fail twice.
 pub fn run(args: &RunArgs) -> anyhow::Result<String> {
-    let scenario = narrow::scenario(Scenario::load(&args.scenario)?, args)?;
+    let scenario = narrow::scenario(narrow::load(args)?, args)?;
     if args.backend == Backend::Kvm {
         return on_kvm(scenario, args);
     }

@@ -28,6 +28,39 @@ macro_rules! ensure {
     };
 }
 
+/// The scenario's file; of a sweep the point that is asked for.
+pub(super) fn load(args: &RunArgs) -> anyhow::Result<Scenario> {
+    if args.backend == Backend::Freezer {
+        ensure!(
+            args.point.is_none_or(|point| point == 1),
+            "--point: only real VMs (--backend kvm) and the simulator know points of a [sweep]"
+        );
+        return Ok(Scenario::load(&args.scenario)?);
+    }
+    point(Scenario::load_real_points(&args.scenario)?, args.point)
+}
+
+/// One of the points of a file.
+fn point(mut points: Vec<Scenario>, wanted: Option<u32>) -> anyhow::Result<Scenario> {
+    let named = || {
+        let numbered = (1..).zip(&points);
+        let named = numbered.map(|(number, point)| format!("{number}: {}", point.point));
+        named.collect::<Vec<_>>().join("; ")
+    };
+    let index = match wanted {
+        Some(point) => point as usize - 1,
+        None if points.len() == 1 => 0,
+        None => usize::MAX,
+    };
+    ensure!(
+        index < points.len(),
+        "the scenario is a sweep of {} point(s), and real VMs measure one at a time: name it with --point N ({})",
+        points.len(),
+        named()
+    );
+    Ok(points.swap_remove(index))
+}
+
 /// The scenario with the command line's wishes.
 pub(super) fn scenario(mut scenario: Scenario, args: &RunArgs) -> anyhow::Result<Scenario> {
     args.part

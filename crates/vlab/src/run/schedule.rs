@@ -112,7 +112,7 @@ pub(crate) fn needs_daemon(scenario: &Scenario) -> bool {
 
 /// Does any load use a disk?
 pub(crate) fn needs_disk(scenario: &Scenario) -> bool {
-    scenario.loads.iter().any(|load| on_disk(&load.kind))
+    scenario.all_loads().any(|load| on_disk(&load.kind))
 }
 
 /// Does this load use a disk?
@@ -123,8 +123,7 @@ pub(crate) const fn on_disk(kind: &LoadKind) -> bool {
 /// Does any load need fio?
 pub(crate) fn needs_fio(scenario: &Scenario) -> bool {
     scenario
-        .loads
-        .iter()
+        .all_loads()
         .any(|load| matches!(load.kind, LoadKind::Disk { .. }))
 }
 

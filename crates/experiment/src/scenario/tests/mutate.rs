@@ -89,6 +89,7 @@ const WORDS: &[&str] = &[
     "driver-domain",
     "io",
     "one-to-one",
+    "round-robin",
     "phantom",
     "vanilla",
     "vmigrater",

@@ -83,14 +83,14 @@ pub(super) fn optional_duration(
 }
 
 /// One of several words.
-pub(super) fn chosen<T: Copy>(
+pub(super) fn chosen<T: Clone>(
     word: &Spanned<String>,
     field: &str,
     words: &[(&str, T)],
     at: &Locator<'_>,
 ) -> Result<T, ScenarioError> {
     let known = words.iter().find(|(name, _)| name == word.as_ref());
-    known.map(|(_, value)| *value).ok_or_else(|| {
+    known.map(|(_, value)| value.clone()).ok_or_else(|| {
         let names: Vec<String> = words.iter().map(|(name, _)| quoted(name)).collect();
         let expected = format!("write one of {}", names.join(", "));
         at.value(word.span(), field, quoted(word.as_ref()), expected)

@@ -196,31 +196,31 @@ fn pins(
     field: &dyn Fn(&str) -> String,
     at: &Locator<'_>,
 ) -> Result<Pins, ScenarioError> {
-    let one_to_one = match &raw.placement {
+    let placed = match &raw.placement {
         Some(word) => {
-            let words = [("anywhere", false), ("one-to-one", true)];
+            let words = [
+                ("anywhere", Pins::Anywhere),
+                ("one-to-one", Pins::OneToOne),
+                ("round-robin", Pins::RoundRobin),
+            ];
             let chosen = chosen(word, &field("placement"), &words, at)?;
             if let Some(pins) = &raw.pins {
                 let expected = "pins are a placement of their own; leave one of the two out";
                 return Err(at.value(pins.span(), field("pins"), "set", expected));
             }
-            if chosen && vcpus > pcpus {
+            if chosen == Pins::OneToOne && vcpus > pcpus {
                 let expected = format!(
-                    "{vcpus} vCPUs need as many pCPUs, and topology.cpus is {pcpus}; write \"anywhere\" or fewer vcpus"
+                    "{vcpus} vCPUs need as many pCPUs, and topology.cpus is {pcpus}; write \"round-robin\", \"anywhere\" or fewer vcpus"
                 );
                 let value = quoted(word.as_ref());
                 return Err(at.value(word.span(), field("placement"), value, expected));
             }
             chosen
         }
-        None => false,
+        None => Pins::Anywhere,
     };
     let Some(list) = &raw.pins else {
-        return Ok(if one_to_one {
-            Pins::OneToOne
-        } else {
-            Pins::Anywhere
-        });
+        return Ok(placed);
     };
     let mut pins = Vec::new();
     for value in list.as_ref() {

@@ -67,7 +67,7 @@ pub(super) fn all_up(
 pub(super) struct Booting<'a> {
     guest: Guest,
     setup: &'a Setup,
-    disk: &'a Path,
+    disk: Option<&'a Path>,
     cpus: &'a CpuSet,
 }
 
@@ -76,7 +76,7 @@ impl<'a> Booting<'a> {
     pub(super) fn start(
         setup: &'a Setup,
         number: u32,
-        disk: &'a Path,
+        disk: Option<&'a Path>,
         cpus: &'a CpuSet,
     ) -> anyhow::Result<Self> {
         Ok(Self {

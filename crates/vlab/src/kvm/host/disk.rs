@@ -24,9 +24,15 @@ pub(super) struct NullDisk {
 }
 
 impl NullDisk {
-    /// Makes one of `mib` MiB, of which nothing is stored, that answers after
-    /// `latency`.
-    pub(super) fn create(mib: u32, latency: Ns, queues: u32) -> anyhow::Result<Self> {
+    /// Makes the `number`th of this lab, of `mib` MiB, that answers after `latency`. What is
+    /// written is in this machine's memory if it `stores`, else nowhere.
+    pub(super) fn create(
+        number: u32,
+        mib: u32,
+        stores: bool,
+        latency: Ns,
+        queues: u32,
+    ) -> anyhow::Result<Self> {
         if !Path::new(NULLB).exists() {
             let mounted = std::process::Command::new("mount")
                 .args(["-t", "configfs", "configfs", CONFIGFS])
@@ -37,7 +43,7 @@ impl NullDisk {
             Path::new(NULLB).exists(),
             "no {NULLB}; load the module: modprobe null_blk nr_devices=0"
         );
-        let name = format!("vlab{}", std::process::id());
+        let name = format!("vlab{}-{number}", std::process::id());
         let config = Path::new(NULLB).join(&name);
         fs::create_dir(&config).with_context(|| format!("cannot make {}", config.display()))?;
         let mut disk = Self {
@@ -46,6 +52,7 @@ impl NullDisk {
         };
         for (key, value) in [
             ("size", u64::from(mib)),
+            ("memory_backed", u64::from(stores)),
             // Multi-queue, completed by a timer.
             ("queue_mode", 2),
             ("irqmode", 2),

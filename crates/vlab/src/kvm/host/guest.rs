@@ -27,6 +27,7 @@ use rustix::io::Errno;
 use rustix::process::Pid;
 use rustix::process::Signal;
 use units::CpuSet;
+use units::VcpuId;
 
 use super::super::protocol::FromGuest;
 use super::super::protocol::Setup;
@@ -66,7 +67,7 @@ impl std::fmt::Debug for Guest {
 
 impl Guest {
     /// Starts QEMU and returns at once.
-    pub(super) fn start(setup: &Setup, number: u32, disk: &Path) -> anyhow::Result<Self> {
+    pub(super) fn start(setup: &Setup, number: u32, disk: Option<&Path>) -> anyhow::Result<Self> {
         let dir = Path::new(&setup.dir).join(format!("guest{number}"));
         fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
         let (program, first) = setup.qemu.split_first().context("no QEMU given")?;
@@ -98,7 +99,8 @@ impl Guest {
         self.child.id()
     }
 
-    /// Connects to QEMU and the port of the agent, and puts vCPU i on the i-th of `cpus`.
+    /// Connects to QEMU and the port of the agent, and puts vCPU i on the i-th of `cpus`,
+    /// counted round and round.
     pub(super) fn connect(&mut self, cpus: &CpuSet) -> anyhow::Result<()> {
         let stream = self.dial("qmp", Instant::now() + QMP_PATIENCE)?;
         stream.set_read_timeout(Some(QMP_PATIENCE))?;
@@ -124,9 +126,11 @@ impl Guest {
         Ok(())
     }
 
-    /// Puts vCPU i on the i-th of `cpus`, or lets them all be anywhere on these.
+    /// Puts vCPU i on the i-th of `cpus`, counted round and round, or lets them all be
+    /// anywhere on these.
     pub(super) fn place(&self, cpus: &CpuSet, anywhere: bool) -> anyhow::Result<()> {
-        for (vcpu, own) in self.vcpus.iter().zip(cpus.iter()) {
+        let all: Vec<VcpuId> = cpus.iter().collect();
+        for (vcpu, own) in self.vcpus.iter().zip(all.iter().copied().cycle()) {
             let mut mask = rustix::thread::CpuSet::new();
             for cpu in cpus.iter().filter(|cpu| anywhere || *cpu == own) {
                 mask.set(cpu.index());
@@ -148,7 +152,12 @@ impl Guest {
     }
 
     /// Starts it again from the beginning; its console so far is kept as `console.N`.
-    pub(super) fn restart(&mut self, setup: &Setup, disk: &Path, nr: u32) -> anyhow::Result<()> {
+    pub(super) fn restart(
+        &mut self,
+        setup: &Setup,
+        disk: Option<&Path>,
+        nr: u32,
+    ) -> anyhow::Result<()> {
         // First: two of them would have the same disk and sockets.
         self.end();
         let console = self.dir.join("console");
@@ -178,7 +187,8 @@ impl Guest {
         }
     }
 
-    fn tell(&mut self, what: &ToGuest) -> anyhow::Result<()> {
+    /// Tells the agent something, and waits for nothing.
+    pub(super) fn tell(&mut self, what: &ToGuest) -> anyhow::Result<()> {
         let agent = self.agent.as_mut().context("the guest is not up")?;
         send(agent.get_mut(), what).map_err(|error| {
             let words = self.last_words();
@@ -186,7 +196,8 @@ impl Guest {
         })
     }
 
-    fn answer(&mut self, until: Instant) -> anyhow::Result<FromGuest> {
+    /// The agent's next answer.
+    pub(super) fn answer(&mut self, until: Instant) -> anyhow::Result<FromGuest> {
         let number = self.number;
         let left = until
             .saturating_duration_since(Instant::now())
@@ -347,8 +358,8 @@ impl Drop for Guest {
 }
 
 /// QEMU's arguments for a guest.
-fn arguments(setup: &Setup, number: u32, dir: &Path, disk: &Path) -> Vec<String> {
-    let vcpus = setup.scenario.topology.cpus;
+fn arguments(setup: &Setup, number: u32, dir: &Path, disk: Option<&Path>) -> Vec<String> {
+    let vcpus = setup.vcpus(number);
     let at = |name: &str| dir.join(name).display().to_string();
     let mut args = Vec::new();
     let mut add = |words: &[&str]| args.extend(words.iter().map(|word| (*word).to_owned()));
@@ -382,7 +393,7 @@ fn arguments(setup: &Setup, number: u32, dir: &Path, disk: &Path) -> Vec<String>
     let agent = format!("socket,id=agent,path={},server=on,wait=off", at("agent"));
     add(&["-chardev", &agent]);
     add(&["-device", "virtserialport,chardev=agent,name=vlab.agent"]);
-    if number == 0 {
+    if let Some(disk) = disk {
         add(&["-object", "iothread,id=io0"]);
         let blockdev = format!(
             "driver=host_device,node-name=disk,filename={},cache.direct=on,aio=native",
@@ -441,8 +452,8 @@ mod tests {
     #[test]
     fn a_disk_has_a_queue_per_vcpu_or_as_many_as_the_scenario_says() {
         let mut setup = setup();
-        let disk = |setup: &Setup, number: u32| -> Vec<String> {
-            let words = arguments(setup, number, Path::new("/d"), Path::new("/dev/nullb0"));
+        let disk = |setup: &Setup, disk: Option<&str>| -> Vec<String> {
+            let words = arguments(setup, 0, Path::new("/d"), disk.map(Path::new));
             let disks = words
                 .into_iter()
                 .filter(|word| word.starts_with("virtio-blk"));
@@ -453,10 +464,9 @@ mod tests {
                 "virtio-blk-pci,drive=disk,iothread=io0,num-queues={queues}"
             )]
         };
-        assert_eq!(disk(&setup, 0), device(2));
+        assert_eq!(disk(&setup, Some("/dev/nullb0")), device(2));
         setup.scenario.topology.disk_queues = Some(1);
-        assert_eq!(disk(&setup, 0), device(1));
-        // Only the one under test has a disk.
-        assert!(disk(&setup, 1).is_empty());
+        assert_eq!(disk(&setup, Some("/dev/nullb0")), device(1));
+        assert!(disk(&setup, None).is_empty());
     }
 }

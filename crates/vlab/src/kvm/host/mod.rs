@@ -11,6 +11,7 @@ mod guest;
 mod scheduler;
 pub mod turns;
 mod watch;
+mod weights;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -27,9 +28,13 @@ use experiment::lab::LabPhase;
 use experiment::lab::Steal;
 use experiment::lab::Turns;
 use experiment::result::Host;
+use experiment::result::Io;
 use experiment::result::Liveness;
+use experiment::result::LoadWork;
 use experiment::result::Phase;
+use experiment::result::VmWork;
 use experiment::scenario::HostPolicy;
+use experiment::scenario::Load;
 use experiment::scenario::LoadKind;
 use units::CpuSet;
 use units::Ns;
@@ -42,6 +47,10 @@ use self::guest::Guest;
 use self::scheduler::Scheduler;
 use self::turns::Span;
 use self::watch::Watch;
+use self::weights::Weights;
+use super::fit;
+use super::fit::NORMAL_WEIGHT;
+use super::fit::cgroup_weight;
 use super::protocol::FromGuest;
 use super::protocol::FromHost;
 use super::protocol::Measured;
@@ -121,10 +130,12 @@ struct Lab {
     /// From the first step on.
     scheduler: Option<Scheduler>,
     guests: Vec<Guest>,
-    _disk: NullDisk,
+    _weights: Option<Weights>,
+    _disks: Vec<NullDisk>,
     setup: Setup,
     cpus: CpuSet,
-    clock: Clock,
+    /// Of the guests that measure, in their order.
+    clocks: Vec<Clock>,
     started: Time,
 }
 
@@ -132,7 +143,8 @@ struct Lab {
 #[derive(Debug)]
 struct Ground {
     cpus: CpuSet,
-    disk: NullDisk,
+    /// Of the guests that have one, in their order.
+    disks: Vec<NullDisk>,
 }
 
 impl Ground {
@@ -150,22 +162,30 @@ impl Ground {
         );
         fs::create_dir_all(&setup.dir)
             .with_context(|| format!("cannot make the directory {}", setup.dir))?;
-        let disk = NullDisk::create(
-            disk_mib(setup),
-            setup.disk_latency,
-            setup.scenario.topology.cpus,
-        )?;
-        Ok(Self { cpus, disk })
+        let disk = |number| {
+            NullDisk::create(
+                number,
+                fit::disk_mib(&setup.scenario),
+                fit::needs_files(&setup.scenario),
+                setup.disk_latency,
+                setup.scenario.topology.cpus,
+            )
+        };
+        let disks = (0..measuring(setup)).map(disk).collect::<Result<_, _>>()?;
+        Ok(Self { cpus, disks })
     }
 }
 
 impl Lab {
     fn start(setup: Setup, ground: Ground, output: &mut impl Write) -> anyhow::Result<Self> {
         let mut says = |what: FromHost| send(output, &what);
-        let Ground { cpus, disk } = ground;
+        let Ground { cpus, disks } = ground;
         let started = Instant::now();
         let mut booting = (0..setup.guests)
-            .map(|number| Booting::start(&setup, number, disk.path(), &cpus))
+            .map(|number| {
+                let disk = disks.get(number as usize).map(NullDisk::path);
+                Booting::start(&setup, number, disk, &cpus)
+            })
             .collect::<anyhow::Result<Vec<_>>>()?;
         let watch = Watch::start(std::path::Path::new(&setup.dir), setup.guests);
         boot::all_up(
@@ -177,12 +197,18 @@ impl Lab {
         let mut guests: Vec<Guest> = booting.into_iter().map(Booting::into_guest).collect();
         drop(watch);
         // Now, while all guests are idle; the difference does not change.
-        let clock = clock::compare(guests.first_mut().context("no guests")?, PATIENCE)?;
+        let measuring = measuring(&setup) as usize;
+        let clocks = guests
+            .iter_mut()
+            .take(measuring)
+            .map(|guest| clock::compare(guest, PATIENCE))
+            .collect::<Result<_, _>>()?;
         Ok(Self {
-            clock,
+            clocks,
             scheduler: None,
+            _weights: weights(&setup, &guests)?,
             guests,
-            _disk: disk,
+            _disks: disks,
             setup,
             cpus,
             started: now(),
@@ -202,8 +228,9 @@ impl Lab {
 
     /// Has this policy schedule the VMs from now on.
     ///
-    /// Between two policies the guests' loads rest and the kernel's own scheduler has the
-    /// vCPUs: what is loaded and unloaded under load has cost hosts their life.
+    /// Between two steps the guests' loads rest, and between two policies the kernel's own
+    /// scheduler has the vCPUs: what is loaded and unloaded under load has cost hosts their
+    /// life.
     fn schedule_by(
         &mut self,
         policy: HostPolicy,
@@ -212,9 +239,6 @@ impl Lab {
         let present = self.scheduler.as_ref().map(|one| one.policy);
         if present == Some(policy) {
             return Ok(());
-        }
-        for guest in self.guests.iter_mut().skip(1) {
-            guest.order(&ToGuest::Compute(false), PATIENCE)?;
         }
         if let Some(scheduler) = self.scheduler.take() {
             scheduler.end()?;
@@ -236,24 +260,15 @@ impl Lab {
     ) -> anyhow::Result<(Phase, LabPhase)> {
         let plan = in_guest::outline(&self.setup.scenario, step, self.setup.dilation)?;
         self.schedule_by(plan.host, says)?;
-        for (number, guest) in self.guests.iter_mut().enumerate().skip(1) {
-            // The other VMs of this phase compute, the rest sleeps.
-            let computes = (number as u32) < plan.vms_per_pcpu;
-            guest.order(&ToGuest::Compute(computes), PATIENCE)?;
-        }
         self.scheduler()?.alive()?;
-        let (under_test, others) = self.guests.split_first_mut().context("there is no guest")?;
-        let clock = self.clock;
-        let patience = plan.length.to_std() + PATIENCE * 3;
+        let clock = *self.clocks.first().context("there is no guest")?;
         let timeline = Some(self.setup.timeline).filter(|length| plan.detail && *length > Ns::ZERO);
         // Nothing is faster in a dilated guest because its window is longer.
         let room = timeline.map(|_| plan.length / u64::from(self.setup.dilation));
-        let measured = match under_test.ask(&ToGuest::Measure(step, room), patience)? {
-            FromGuest::Measured(measured) => *measured,
-            other => anyhow::bail!("the guest under test says {other:?}"),
-        };
-        let mut alive = 1;
-        for guest in others {
+        let all = self.guests_measure(step, &plan, room)?;
+        let measured = all.first().context("nobody has measured")?;
+        let mut alive = all.len() as u32;
+        for guest in self.guests.iter_mut().skip(all.len()) {
             guest.ask(&ToGuest::Time, PATIENCE)?;
             alive += 1;
         }
@@ -273,14 +288,18 @@ impl Lab {
             clock_error: clock.error,
             ..LabPhase::default()
         };
-        let vm = under_test.vm();
-        // Alone a vCPU keeps its pCPU, and for long there is nothing to trace.
-        if phase.vms_per_pcpu > 1 {
-            let events = self.scheduler()?.events_until(window.to)?;
+        let vm = self.guests.first().context("there is no guest")?.vm();
+        // Alone a vCPU keeps its pCPU, and for long there is nothing to trace, unless the VM
+        // has more of them.
+        let vcpus = self.setup.vcpus(0);
+        if phase.vms_per_pcpu > 1 || vcpus > self.setup.scenario.topology.cpus {
+            let windows = self.windows(&all);
+            let last = windows.iter().map(|window| window.to).max();
+            let events = self.scheduler()?.events_until(last.unwrap_or(window.to))?;
             lab.holes = turns::holes(&events, window);
             phase.host = turns::host(&events, vm, window);
             lab.turns = self.turns(&events, plan.host, window);
-            let computing = self.guests.iter().take(plan.vms_per_pcpu as usize);
+            let computing = self.guests.iter().take(plan.guests as usize);
             lab.ran = computing
                 .map(|guest| turns::ran(&events, guest.vm(), window))
                 .collect();
@@ -290,7 +309,24 @@ impl Lab {
                 alive: *ran > Ns::ZERO,
                 per_s: ran.as_secs_f64() / window.length().as_secs_f64(),
             }));
-            lab.steal = steal(&events, vm, &measured, span);
+            if plan.each {
+                let first = windows.iter().map(|window| window.from).min();
+                let apart = windows
+                    .iter()
+                    .map(|window| window.from.since(first.unwrap_or(window.from)));
+                lab.apart = apart.max().unwrap_or(Ns::ZERO);
+                phase.work = self.work(&events, &all, &windows);
+                let names = self.setup.scenario.each_vm().map(|(name, _)| name);
+                for (name, other) in names.zip(&all).skip(1) {
+                    phase
+                        .liveness
+                        .extend(other.phase.liveness.iter().map(|one| Liveness {
+                            who: format!("{name}: {}", one.who),
+                            ..one.clone()
+                        }));
+                }
+            }
+            lab.steal = steal(&events, vm, measured, span);
             if let Some(recording) = &measured.recording {
                 let guest = Window {
                     from: Time(measured.from),
@@ -298,7 +334,7 @@ impl Lab {
                 };
                 let gaps = gaps(turns::gaps(&events, vm, window), clock);
                 // The guest's own numbers.
-                let inside = CpuSet::first(self.setup.scenario.topology.cpus);
+                let inside = CpuSet::first(vcpus);
                 let recorded = recording.join(&gaps, guest, &inside, timeline);
                 (phase.io_time, phase.timeline) = (Some(recorded.io_time), recorded.timeline);
             }
@@ -311,6 +347,103 @@ impl Lab {
             };
         }
         Ok((phase, lab))
+    }
+
+    /// What the guests that measure say of a step. What they run is running in all of them for
+    /// as long as any window is open; the windows open about together, since a guest hears of
+    /// it when it has its turn.
+    ///
+    /// Nobody computes before all arms are under way, nor after the last window: a daemon that
+    /// attaches or leaves changes code under all vCPUs of its guest, each change waits until
+    /// every one of them has run, and beside VMs that compute that is some slices each time.
+    /// With two vCPUs on a pCPU it was more than two minutes.
+    fn guests_measure(
+        &mut self,
+        step: usize,
+        plan: &in_guest::Outline,
+        room: Option<Ns>,
+    ) -> anyhow::Result<Vec<Measured>> {
+        let count = if plan.each { plan.guests as usize } else { 1 };
+        // The other VMs of this phase compute, if they do not measure; the rest sleeps.
+        let (guests, rest) = self.guests.split_at_mut(count);
+        let beside = &mut rest[..plan.guests as usize - count];
+        for (guest, number) in guests.iter_mut().zip(0..) {
+            guest.tell(&ToGuest::Measure {
+                step,
+                guest: number,
+                room: room.filter(|_| number == 0),
+            })?;
+        }
+        let long = plan.length.to_std() + PATIENCE * 3;
+        for (moment, patience, compute) in [
+            (FromGuest::Armed, PATIENCE * 3, Some(true)),
+            (FromGuest::Started, PATIENCE * 3, None),
+            (FromGuest::Closed, long, Some(false)),
+        ] {
+            let until = Instant::now() + patience;
+            for guest in guests.iter_mut() {
+                let answer = guest.answer(until)?;
+                anyhow::ensure!(
+                    std::mem::discriminant(&answer) == std::mem::discriminant(&moment),
+                    "a guest that measures says {answer:?} and not {moment:?}"
+                );
+            }
+            for guest in beside.iter_mut() {
+                if let Some(on) = compute {
+                    guest.order(&ToGuest::Compute(on), PATIENCE)?;
+                }
+            }
+            for guest in guests.iter_mut() {
+                guest.tell(&ToGuest::Go)?;
+            }
+        }
+        let measured = |answer| match answer {
+            FromGuest::Measured(measured) => Ok(*measured),
+            other => anyhow::bail!("a guest that measures says {other:?}"),
+        };
+        let until = Instant::now() + PATIENCE * 3;
+        let answers = guests.iter_mut().map(|guest| guest.answer(until));
+        answers.map(|answer| measured(answer?)).collect()
+    }
+
+    /// Their windows on the host's clock.
+    fn windows(&self, all: &[Measured]) -> Vec<Span> {
+        let with = all.iter().zip(&self.clocks);
+        with.map(|(measured, clock)| Span {
+            from: clock.to_host(measured.from),
+            to: clock.to_host(measured.to),
+        })
+        .collect()
+    }
+
+    /// What each VM got done in its own window. Its compute is what its guest counts, per
+    /// second: what that is of a CPU, who keeps the results knows.
+    fn work(
+        &self,
+        events: &[scx_vcpu::trace::Event],
+        all: &[Measured],
+        windows: &[Span],
+    ) -> Vec<VmWork> {
+        let scenario = &self.setup.scenario;
+        let with = scenario
+            .each_vm()
+            .zip(&self.guests)
+            .zip(all.iter().zip(windows));
+        with.map(|(((name, vm), guest), (measured, window))| {
+            let length = window.to.since(window.from).as_secs_f64();
+            let phase = &measured.phase;
+            let own = vm.loads.as_ref().map(|loads| loads.first());
+            let phases = || scenario.loads.iter().find(|load| load.name == phase.load);
+            let load = own.unwrap_or_else(phases);
+            let io = load.zip(phase.io.as_ref());
+            VmWork {
+                vm: name,
+                cpus: turns::ran(events, guest.vm(), *window).as_secs_f64() / length,
+                compute: phase.compute_per_s.iter().sum(),
+                loads: io.map(|(load, io)| loaded(load, io)).into_iter().collect(),
+            }
+        })
+        .collect()
     }
 
     fn scheduler(&mut self) -> anyhow::Result<&mut Scheduler> {
@@ -344,13 +477,46 @@ impl Lab {
     }
 }
 
-/// As large as the largest file that a load wants to read.
-fn disk_mib(setup: &Setup) -> u32 {
-    let sizes = setup.scenario.loads.iter().map(|load| match load.kind {
-        LoadKind::Disk { file_mib, .. } => file_mib,
+/// How many guests measure: the first one, or all that the scenario names.
+fn measuring(setup: &Setup) -> u32 {
+    if setup.scenario.vms.is_empty() {
+        1
+    } else {
+        setup.guests
+    }
+}
+
+/// The guests' weights, if any of them has one.
+fn weights(setup: &Setup, guests: &[Guest]) -> anyhow::Result<Option<Weights>> {
+    let of = setup
+        .scenario
+        .each_vm()
+        .map(|(_, vm)| cgroup_weight(vm.weight));
+    let weights: Vec<u32> = of.collect();
+    if weights
+        .iter()
+        .all(|weight| *weight == cgroup_weight(NORMAL_WEIGHT))
+    {
+        return Ok(None);
+    }
+    let vms = guests.iter().map(Guest::vm).zip(weights);
+    Weights::give(&vms.collect::<Vec<_>>()).map(Some)
+}
+
+/// What a load of a VM got done.
+fn loaded(load: &Load, io: &Io) -> LoadWork {
+    let threads = match load.kind {
+        LoadKind::Disk { threads, .. } | LoadKind::Pulse { threads, .. } => threads,
         _ => 0,
-    });
-    sizes.max().unwrap_or(0).max(16)
+    };
+    LoadWork {
+        load: load.name.clone(),
+        threads,
+        ops_per_s: io.ops_per_s,
+        bytes_per_s: io.bytes_per_s,
+        latency: io.latency.p50,
+        ..LoadWork::default()
+    }
 }
 
 fn possible_cpus() -> u32 {

@@ -69,7 +69,7 @@ pub(in crate::reproduce) fn assemble(
         let pins: Vec<Vec<CpuId>> = (0..vm.vcpus)
             .map(|vcpu| match &vm.pins {
                 Pins::Anywhere => Vec::new(),
-                Pins::OneToOne => vec![CpuId(vcpu % mix.pcpus)],
+                Pins::RoundRobin => vec![CpuId(vcpu % mix.pcpus)],
                 Pins::On(pcpus) => pcpus.iter().copied().map(CpuId).collect(),
             })
             .collect();
