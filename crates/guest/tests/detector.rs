@@ -15,6 +15,7 @@ mod disk;
 mod subject;
 
 use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Child;
@@ -137,6 +138,7 @@ fn root_each_way_of_waiting_for_a_disk_is_found() {
         Order::Fsync,
         Order::Uring,
         Order::Aio,
+        Order::Adjacent,
     ];
     for way in ways {
         let before = subject.done();
@@ -156,6 +158,49 @@ fn root_each_way_of_waiting_for_a_disk_is_found() {
             !is_found(&engine, &subject)
         });
     }
+    engine.stop();
+}
+
+/// Nobody sees a request complete while the daemon is asleep: its thread would wait for it
+/// for good.
+#[test]
+fn root_requests_that_complete_while_it_sleeps_are_not_in_flight() {
+    let bed = Bed::new();
+    let subject = Subject::start();
+    let stat = tempfile::NamedTempFile::new().unwrap();
+    let mut ticks = 0;
+    let mut steal = || {
+        ticks += 1;
+        let line = format!("cpu  1 2 3 4 5 6 7 {ticks:08} 0 0\n");
+        stat.as_file().write_all_at(line.as_bytes(), 0).unwrap();
+    };
+    steal();
+    let engine = bed.engine(Settings {
+        steal_stat: Some(stat.path().to_owned()),
+        quiet_after: Ns::from_secs(1),
+        ..bed.settings()
+    });
+    subject.order(Order::Adjacent);
+    eventually(8 * SECOND, "awake, and it is found", || {
+        steal();
+        is_found(&engine, &subject)
+    });
+    // Some of its requests are in flight at any time.
+    eventually(8 * SECOND, "asleep", || {
+        engine.report().mode == Mode::Asleep
+    });
+    subject.order(Order::Naps);
+    eventually(60 * SECOND, "the disk's last request is complete", || {
+        subject.has_taken(Order::Naps)
+    });
+    eventually(8 * SECOND, "awake again", || {
+        steal();
+        engine.report().mode != Mode::Asleep && engine.report().detector_attached
+    });
+    bed::throughout(SECOND, || {
+        steal();
+        assert!(!is_found(&engine, &subject), "{:#?}", engine.report());
+    });
     engine.stop();
 }
 

@@ -115,7 +115,7 @@ static __always_inline bool waits_for_io(struct task_struct *task)
 	if (BPF_CORE_READ_BITFIELD(task, in_iowait))
 		return true;
 	f = bpf_map_lookup_elem(&in_flight, &tid);
-	return f && f->count > 0;
+	return f && is_in_flight(f);
 }
 
 SEC("tp_btf/sched_switch")
@@ -302,7 +302,7 @@ SEC("tp_btf/block_bio_queue")
 int BPF_PROG(on_bio_queue, struct bio *bio)
 {
 	struct task_struct *p = (struct task_struct *)bpf_get_current_task_btf();
-	struct flight *f, first = {.count = 1, .since_ns = 0};
+	struct flight *f, first = {.count = 1};
 	struct bio_owner owner = {};
 	u64 key = (u64)bio, now;
 	struct task_slot *s;
@@ -318,6 +318,7 @@ int BPF_PROG(on_bio_queue, struct bio *bio)
 	owner.cpu = this_cpu();
 	owner.dev = bio->bi_bdev->bd_dev;
 	owner.since_ns = now;
+	owner.epoch = epoch;
 	t->dev = owner.dev;
 	s = own_slot(t, p);
 	if (s)
@@ -325,31 +326,36 @@ int BPF_PROG(on_bio_queue, struct bio *bio)
 	if (bpf_map_update_elem(&bio_owner, &key, &owner, BPF_ANY))
 		return 0;
 	f = bpf_map_lookup_elem(&in_flight, &owner.tid);
-	if (!f || f->count <= 0) {
+	if (!f || !is_in_flight(f)) {
 		/* The last wait is over, a new one begins. */
 		if (armed && t->io_ns)
 			settle(t, s, &vcpus[owner.cpu & (MAX_VCPUS - 1)], owner.tid, now);
 		t->io_ns = now;
 	}
 	if (f) {
-		if (f->count <= 0)
+		if (!is_in_flight(f))
 			f->since_ns = now;
+		if (f->epoch != owner.epoch) {
+			f->epoch = owner.epoch;
+			f->count = 0;
+		}
 		__sync_fetch_and_add(&f->count, 1);
 	} else {
 		first.since_ns = now;
+		first.epoch = owner.epoch;
 		bpf_map_update_elem(&in_flight, &owner.tid, &first, BPF_ANY);
 	}
 	return 0;
 }
 
-/* One of a thread's requests in flight is done. */
-VERIFIED_ONCE int flight_done(u32 tid)
+/* One of a thread's requests in flight is done, which was counted in that epoch. */
+VERIFIED_ONCE int flight_done(u32 tid, u32 counted)
 {
 	struct flight *f = bpf_map_lookup_elem(&in_flight, &tid);
 	u64 now;
 	s64 before;
 
-	if (!f)
+	if (!f || f->epoch != counted)
 		return 0;
 	now = bpf_ktime_get_ns();
 	before = __sync_fetch_and_sub(&f->count, 1);
@@ -393,28 +399,39 @@ static __always_inline void bio_done(u64 key)
 
 	if (!owner)
 		return;
-	flight_done(owner->tid);
+	flight_done(owner->tid, owner->epoch);
 	device_done(owner->dev, owner->cpu, owner->since_ns);
 	bpf_map_delete_elem(&bio_owner, &key);
 }
 
-/* Request-based drivers: their bios are not traced one by one. More than 32 bios
- * in a request are not seen; they age out of bio_owner. */
+/* A request has at most as many bios as its queue has segments, whose number is 16 bits
+ * long (struct queue_limits). */
+#define MAX_BIOS 65536
+
+static long one_bio_done(u32 i, u64 *bio)
+{
+	if (!*bio)
+		return 1;
+	bio_done(*bio);
+	*bio = (u64)BPF_CORE_READ((struct bio *)*bio, bi_next);
+	return 0;
+}
+
+/* Request-based drivers: their bios are not traced one by one. Every one counts: with one
+ * that is not seen complete its thread would seem to wait for it for good, and pages that
+ * lie side by side on the disk are read by one request of hundreds. */
 SEC("tp_btf/block_rq_complete")
 int BPF_PROG(on_rq_complete, struct request *rq)
 {
-	struct bio *bio;
-	u32 i;
+	struct bio *bio = rq->bio;
+	u64 rest;
 
-	if (mode == MODE_ASLEEP)
+	if (mode == MODE_ASLEEP || !bio)
 		return 0;
-	bio = rq->bio;
-	for (i = 0; i < 32; i++) {
-		if (!bio)
-			break;
-		bio_done((u64)bio);
-		bio = bio->bi_next;
-	}
+	bio_done((u64)bio);
+	rest = (u64)bio->bi_next;
+	if (rest)
+		bpf_loop(MAX_BIOS, one_bio_done, &rest, 0);
 	return 0;
 }
 

@@ -49,7 +49,7 @@ struct flight {
 	u64 since_ns; /* when the count left zero */
 	u64 done_ns;  /* when the last one completed, */
 	u32 done_pid; /* and whom that interrupted */
-	u32 pad;
+	u32 epoch;    /* of the count: completions have been missed since an older one */
 };
 
 struct {
@@ -65,7 +65,7 @@ struct bio_owner {
 	u32 tid;
 	u32 cpu;
 	u32 dev;
-	u32 pad;
+	u32 epoch;    /* of the flight that counts it */
 	u64 since_ns; /* when */
 };
 
@@ -266,6 +266,13 @@ static __always_inline u64 present_ns(struct vcpu_slot *v, u64 since, u64 now)
 	return len - (v->back_ns - out);
 }
 
+/* Are requests of this thread in flight? Nobody saw those complete that did while the
+ * daemon was asleep: a count of before is none. */
+static __always_inline bool is_in_flight(const struct flight *f)
+{
+	return f->count > 0 && f->epoch == epoch;
+}
+
 /* How much of its last `len` ns on the CPU had the thread requests in flight? */
 static __always_inline u64 waited_running(struct task_io *t, u32 tid, u64 len, u64 now)
 {
@@ -275,7 +282,7 @@ static __always_inline u64 waited_running(struct task_io *t, u32 tid, u64 len, u
 	if (!t->io_ns)
 		return 0;
 	f = bpf_map_lookup_elem(&in_flight, &tid);
-	if (!f || f->count <= 0) {
+	if (!f || !is_in_flight(f)) {
 		end = f ? f->done_ns : start;
 		t->io_ns = 0;
 	}

@@ -14,9 +14,13 @@ use rustix::fs::OFlags;
 
 const BLOCK: u64 = 4096;
 const BLOCKS: u64 = 2048;
+/// Blocks side by side that are asked for at once, which the kernel makes one request of
+/// as many bios.
+const ADJACENT: usize = 64;
 
 /// What direct reads want: memory that begins at a block's boundary.
 #[repr(align(4096))]
+#[derive(Clone)]
 struct Page([u8; BLOCK as usize]);
 
 /// `struct iocb` of include/uapi/linux/aio_abi.h, little endian.
@@ -55,6 +59,7 @@ pub(crate) struct Disk {
     cached: File,
     direct: File,
     page: Box<Page>,
+    pages: Vec<Page>,
     aio: libc::c_ulong,
     random: u64,
 }
@@ -76,12 +81,13 @@ impl Disk {
             .unwrap();
         let mut aio: libc::c_ulong = 0;
         // SAFETY: the kernel writes one word there.
-        let made = unsafe { libc::syscall(libc::SYS_io_setup, 1, &raw mut aio) };
+        let made = unsafe { libc::syscall(libc::SYS_io_setup, ADJACENT, &raw mut aio) };
         assert_eq!(made, 0, "{}", std::io::Error::last_os_error());
         Self {
             cached,
             direct,
             page: Box::new(Page([0; BLOCK as usize])),
+            pages: vec![Page([0; BLOCK as usize]); ADJACENT],
             aio,
             random: 0x9e37_79b9_7f4a_7c15,
         }
@@ -127,34 +133,60 @@ impl Disk {
     }
 
     pub(crate) fn read_by_aio(&mut self) {
-        let mut request = Iocb {
+        let at = self.any_block();
+        let page: *mut Page = &raw mut *self.page;
+        self.submit_and_wait(&mut [self.read_of(at, page)]);
+    }
+
+    /// One request of the disk, and [`ADJACENT`] of ours.
+    pub(crate) fn read_adjacent(&mut self) {
+        let first = self.any_block().min((BLOCKS - ADJACENT as u64) * BLOCK);
+        let pages = self.pages.as_mut_ptr();
+        let mut requests: Vec<_> = (0..ADJACENT)
+            // SAFETY: there are as many pages.
+            .map(|nth| self.read_of(first + nth as u64 * BLOCK, unsafe { pages.add(nth) }))
+            .collect();
+        self.submit_and_wait(&mut requests);
+    }
+
+    fn read_of(&self, at: u64, page: *mut Page) -> Iocb {
+        Iocb {
             opcode: PREAD,
             fd: self.direct.as_raw_fd().unsigned_abs(),
-            buffer: self.page.0.as_mut_ptr() as u64,
+            buffer: page as u64,
             length: BLOCK,
-            offset: self.any_block().cast_signed(),
+            offset: at.cast_signed(),
             ..Iocb::default()
-        };
-        let requests = [&raw mut request];
-        // SAFETY: the request and its page live until it is complete, which is
-        // waited for below.
-        let sent = unsafe { libc::syscall(libc::SYS_io_submit, self.aio, 1, requests.as_ptr()) };
-        assert_eq!(sent, 1, "{}", std::io::Error::last_os_error());
-        let mut event = IoEvent::default();
-        let mut wait = || {
-            // SAFETY: room for one event, and no timeout.
-            unsafe {
+        }
+    }
+
+    fn submit_and_wait(&mut self, requests: &mut [Iocb]) {
+        let pointers: Vec<_> = requests.iter_mut().map(|r| &raw mut *r).collect();
+        let all = pointers.len() as i64;
+        // SAFETY: the requests and their pages, which are this file's, live until they are
+        // complete, which is waited for below.
+        let sent = unsafe { libc::syscall(libc::SYS_io_submit, self.aio, all, pointers.as_ptr()) };
+        assert_eq!(sent, all, "{}", std::io::Error::last_os_error());
+        let mut events = vec![IoEvent::default(); pointers.len()];
+        let mut done = 0;
+        while done < events.len() {
+            let rest = &mut events[done..];
+            // SAFETY: room for as many events as may come, and no timeout.
+            let more = unsafe {
                 libc::syscall(
                     libc::SYS_io_getevents,
                     self.aio,
-                    1,
-                    1,
-                    &raw mut event,
+                    rest.len(),
+                    rest.len(),
+                    rest.as_mut_ptr(),
                     std::ptr::null::<libc::timespec>(),
                 )
-            }
-        };
-        while wait() != 1 {}
-        assert_eq!(event.result, BLOCK.cast_signed());
+            };
+            // Interrupted: waits again.
+            done += usize::try_from(more).unwrap_or(0);
+        }
+        for event in events {
+            assert_eq!(event.result, BLOCK.cast_signed());
+        }
     }
 }

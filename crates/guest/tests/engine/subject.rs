@@ -102,6 +102,10 @@ pub(crate) enum Order {
     /// Threads with one request after another, one swarm after another, that end soon and
     /// take long to.
     Mayflies,
+    /// Direct reads of many blocks side by side at once.
+    Adjacent,
+    /// Sleeps for a moment again and again, not on I/O.
+    Naps,
 }
 
 /// A request that was completed.
@@ -346,6 +350,7 @@ pub(crate) fn run() {
                 std::thread::sleep(PAUSE);
             }
             13 => swarm(&board),
+            15 => std::thread::sleep(Duration::from_millis(1)),
             6 => {
                 if !std::mem::replace(&mut crowd, true) {
                     (0..CROWD).for_each(|_| one_of_a_crowd());
@@ -369,6 +374,7 @@ pub(crate) fn run() {
                     8 => disk.read_buffered(),
                     9 => disk.write_through(),
                     10 => disk.read_by_ring(&mut ring),
+                    14 => disk.read_adjacent(),
                     _ => disk.read_by_aio(),
                 }
                 take_down(&board);
