@@ -102,6 +102,31 @@ static inline unsigned long long vslicer_length(unsigned int sensitive, unsigned
 	return left_ns < cut_ns ? left_ns : cut_ns;
 }
 
+/*
+ * A turn lasts until its pCPU has heard of its end, and that is later for a guest whose
+ * device interrupts it all the time. What it ran beyond its slice is owed, or it would gain
+ * that in each round. One slice at most: what a stalled machine charges to whoever ran is
+ * not of its making.
+ */
+static inline unsigned long long vslicer_owes(unsigned long long left_ns,
+					      unsigned long long owed_ns, unsigned long long ran_ns,
+					      unsigned long long slice_ns)
+{
+	unsigned long long over = ran_ns > left_ns ? ran_ns - left_ns : 0;
+
+	if (over > slice_ns || owed_ns > slice_ns - over)
+		return slice_ns;
+	return owed_ns + over;
+}
+
+/* What it pays of that when a round begins: half of its slice at most, so that nobody's
+ * round is empty. */
+static inline unsigned long long vslicer_pays(unsigned long long owed_ns,
+					      unsigned long long slice_ns)
+{
+	return owed_ns < slice_ns / 2 ? owed_ns : slice_ns / 2;
+}
+
 /* A latency-sensitive vCPU whose turn is due preempts an ordinary one when it wakes. */
 static inline unsigned int vslicer_preempts(unsigned int running_sensitive, unsigned int sensitive,
 					    unsigned long long left_ns, unsigned long long due_ns,

@@ -196,6 +196,7 @@ fn root_vslicer_in_bpf_gives_the_turns_of_policy_host() {
             .map(|vcpu| vslicer::Vcpu {
                 latency_sensitive: sensitive(vcpu),
                 left: Ns::ZERO,
+                owed: Ns::ZERO,
             })
             .collect();
         let mut round = vslicer::Round::default();
@@ -208,12 +209,13 @@ fn root_vslicer_in_bpf_gives_the_turns_of_policy_host() {
             let ours = (turn.vcpu as u32 + 1, turn.slice.0);
             assert_eq!(answer, ours, "{settings:?}, step {step}");
             let ran = random.ran(turn.slice);
-            round.on_charge(&mut table[turn.vcpu], ran);
+            round.on_charge(&mut table[turn.vcpu], ran, &settings);
             kernel.one(Kind::Charge, turn.vcpu, ran.0);
             for (at, vcpu) in table.iter().enumerate() {
+                let there = kernel.vcpu(at);
                 assert_eq!(
-                    kernel.vcpu(at).left_ns,
-                    vcpu.left.0,
+                    (there.left_ns, there.owed_ns),
+                    (vcpu.left.0, vcpu.owed.0),
                     "vCPU {at}, step {step}"
                 );
             }

@@ -15,6 +15,9 @@
 //! gaps, but more of them), everyone's share stays T per round, and the number
 //! of switches grows by m per latency-sensitive vCPU and round (SL3).
 //!
+//! What a turn lasts beyond its T is owed, and the next round begins with less: the share
+//! that each VM keeps is one of what it ran, not of what it was meant to run.
+//!
 //! When a turn is due and who comes first is computed by `include/vslicer.h`, which
 //! the host scheduler's BPF programs call at each dispatch.
 //!
@@ -61,6 +64,8 @@ pub struct Vcpu {
     pub latency_sensitive: bool,
     /// What it may still run in this round.
     pub left: Ns,
+    /// What it ran beyond that, not paid yet; a slice at most.
+    pub owed: Ns,
 }
 
 /// The round of one pCPU.
@@ -142,7 +147,13 @@ impl Round {
     }
 
     /// `vcpu` ran for `ran`.
-    pub fn on_charge(&mut self, vcpu: &mut Vcpu, ran: Ns) {
+    pub fn on_charge(&mut self, vcpu: &mut Vcpu, ran: Ns, settings: &Settings) {
+        vcpu.owed = Ns(ffi::policy_vslicer_owes(
+            vcpu.left.as_ns(),
+            vcpu.owed.as_ns(),
+            ran.as_ns(),
+            settings.slice.as_ns(),
+        ));
         vcpu.left = vcpu.left - ran;
         self.used += ran;
     }
@@ -170,7 +181,12 @@ impl Round {
         self.used = Ns::ZERO;
         self.cursor = (self.cursor + 1) % table.len().max(1);
         for vcpu in table {
-            vcpu.left = settings.slice;
+            let pays = Ns(ffi::policy_vslicer_pays(
+                vcpu.owed.as_ns(),
+                settings.slice.as_ns(),
+            ));
+            vcpu.owed = vcpu.owed - pays;
+            vcpu.left = settings.slice - pays;
         }
     }
 

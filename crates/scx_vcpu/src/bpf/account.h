@@ -113,7 +113,7 @@ static __always_inline void enter(struct task_struct *p)
 	v->credit = 0;
 	v->taken = v->resets = v->used_ns = v->used_at = v->rest_ns = v->key = 0;
 	v->held_until_ns = v->turn_ns = 0;
-	v->left_ns = 0;
+	v->left_ns = v->owed_ns = 0;
 	v->endcredit = v->cvcredit = 0;
 	v->ivcredit = v->consumed = 0;
 	v->event_at_ns = v->events_counted = v->events = v->event_ema_ns = 0;

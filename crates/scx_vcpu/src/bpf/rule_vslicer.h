@@ -66,8 +66,13 @@ static long vslicer_begin(u32 position, struct vslicer_scan *scan)
 {
 	struct sv_vcpu *v = member_at(position, scan->cpu);
 
-	if (v)
-		v->left_ns = settings.slice_ns;
+	u64 pays;
+
+	if (!v)
+		return 0;
+	pays = vslicer_pays(v->owed_ns, settings.slice_ns);
+	v->owed_ns -= pays;
+	v->left_ns = settings.slice_ns - pays;
 	return 0;
 }
 
@@ -133,6 +138,7 @@ static __always_inline void vslicer_charge(struct sv_vcpu *v, u64 ran_ns)
 {
 	struct sv_pcpu *pcpu = pcpu_of(v->cpu);
 
+	v->owed_ns = vslicer_owes(v->left_ns, v->owed_ns, ran_ns, settings.slice_ns);
 	v->left_ns = v->left_ns > ran_ns ? v->left_ns - ran_ns : 0;
 	if (pcpu)
 		pcpu->round_used_ns += ran_ns;

@@ -261,8 +261,10 @@ struct sv_vcpu {
 	u64 noted;
 	/* When its latency is over, while it waits; 0: it waits as its policy says. */
 	u64 due_ns;
-	/* vSlicer: what it may still run in this round. */
+	/* vSlicer: what it may still run in this round, and what it ran beyond that and has not
+	 * paid yet. */
 	u64 left_ns;
+	u64 owed_ns;
 	/* ISACS, see policy::host::isacs::Vcpu. */
 	s64 endcredit;
 	s64 cvcredit;
@@ -345,7 +347,7 @@ struct sv_pcpu {
 _Static_assert(sizeof(struct sv_found) == 16, "read by Rust");
 _Static_assert(sizeof(struct sv_knobs) == 48, "written by Rust");
 _Static_assert(sizeof(struct sv_set) == 40, "written by Rust");
-_Static_assert(sizeof(struct sv_vcpu) == 360, "read by Rust");
+_Static_assert(sizeof(struct sv_vcpu) == 368, "read by Rust");
 _Static_assert(sizeof(struct sv_pcpu) == 200, "read by Rust");
 _Static_assert(sizeof(struct sv_apply) == 16, "written by Rust");
 _Static_assert(sizeof(struct sv_timers) == 8, "written by Rust");

@@ -79,6 +79,7 @@ impl Hypervisor for Vslicer {
             lane.table.push(vslicer::Vcpu {
                 latency_sensitive: !declared || host.vm_of(vcpu).io_intensive,
                 left: Ns::ZERO,
+                owed: Ns::ZERO,
             });
         }
     }
@@ -119,7 +120,8 @@ impl Hypervisor for Vslicer {
     fn charge(&mut self, _: &mut Host<'_>, vcpu: Vcpu, _: CpuId, ran: Ns, _: Ns) {
         let (pcpu, seat) = self.seat[vcpu.index()];
         let lane = &mut self.lanes[pcpu.index()];
-        lane.round.on_charge(&mut lane.table[seat], ran);
+        lane.round
+            .on_charge(&mut lane.table[seat], ran, &self.settings);
     }
 
     fn check(&self, host: &Host<'_>) -> Result<(), String> {
@@ -137,8 +139,13 @@ impl Hypervisor for Vslicer {
                 format!("vCPU {there:?} has seat {seat} of pCPU {pcpu}, vCPU {vcpu}'s")
             })?;
         }
-        // SL1: what was run in a round is what is gone of everybody's slice.
+        // SL1: what was run in a round is what is gone of everybody's slice. Turns end in time
+        // here, so nobody owes anything.
         for (pcpu, lane) in host.pcpus().zip(&self.lanes) {
+            let owed = lane.table.iter().map(|v| v.owed).sum::<Ns>();
+            ensure(owed == Ns::ZERO, || {
+                format!("{owed} of the slices on pCPU {pcpu} are owed")
+            })?;
             let had = lane.table.iter().map(|v| self.settings.slice - v.left);
             let (had, used) = (had.sum::<Ns>(), lane.round.used());
             ensure(had == used || lane.is_new(), || {

@@ -20,6 +20,7 @@ impl Vslicer {
         let vcpu = |&latency_sensitive| Vcpu {
             latency_sensitive,
             left: Ns::ZERO,
+            owed: Ns::ZERO,
         };
         Self {
             settings: Settings::default(),
@@ -41,7 +42,8 @@ impl Scheduler for Vslicer {
     }
 
     fn charge(&mut self, v: usize, ran: Ns) {
-        self.round.on_charge(&mut self.table[v], ran);
+        self.round
+            .on_charge(&mut self.table[v], ran, &self.settings);
     }
 
     fn stop(&mut self, v: usize, sleeps: bool) {

@@ -32,6 +32,13 @@ unsafe extern "C" {
         slice_ns: u64,
         micro_ns: u64,
     ) -> u64;
+    pub(super) safe fn policy_vslicer_owes(
+        left_ns: u64,
+        owed_ns: u64,
+        ran_ns: u64,
+        slice_ns: u64,
+    ) -> u64;
+    pub(super) safe fn policy_vslicer_pays(owed_ns: u64, slice_ns: u64) -> u64;
     pub(super) safe fn policy_vslicer_preempts(
         running_sensitive: u32,
         sensitive: u32,

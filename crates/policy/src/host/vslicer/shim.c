@@ -33,6 +33,17 @@ unsigned long long policy_vslicer_length(unsigned int sensitive, unsigned long l
 	return vslicer_length(sensitive, left_ns, cut_ns, slice_ns, micro_ns);
 }
 
+unsigned long long policy_vslicer_owes(unsigned long long left_ns, unsigned long long owed_ns,
+				       unsigned long long ran_ns, unsigned long long slice_ns)
+{
+	return vslicer_owes(left_ns, owed_ns, ran_ns, slice_ns);
+}
+
+unsigned long long policy_vslicer_pays(unsigned long long owed_ns, unsigned long long slice_ns)
+{
+	return vslicer_pays(owed_ns, slice_ns);
+}
+
 unsigned int policy_vslicer_preempts(unsigned int running_sensitive, unsigned int sensitive,
 				     unsigned long long left_ns, unsigned long long due_ns,
 				     unsigned long long used_ns)

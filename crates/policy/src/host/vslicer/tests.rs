@@ -9,6 +9,7 @@ fn table(latency_sensitive: &[bool]) -> Vec<Vcpu> {
         .map(|&latency_sensitive| Vcpu {
             latency_sensitive,
             left: Ns::ZERO,
+            owed: Ns::ZERO,
         })
         .collect()
 }
@@ -21,7 +22,7 @@ fn turns(table: &mut [Vcpu], rounds: u64, settings: &Settings) -> Vec<(usize, u6
     while time < settings.slice * (rounds * table.len() as u64) {
         let turn = round.pick(table, |_| true, settings).unwrap();
         assert!(turn.slice > Ns::ZERO);
-        round.on_charge(&mut table[turn.vcpu], turn.slice);
+        round.on_charge(&mut table[turn.vcpu], turn.slice, settings);
         time += turn.slice;
         seen.push((turn.vcpu, turn.slice.as_ns() / 1_000_000));
     }
@@ -77,11 +78,11 @@ fn a_turn_that_was_missed_is_taken_at_the_wake_up() {
     // It sleeps; the other runs for 4 ms.
     let turn = round.pick(&mut table, |v| v == 1, &settings).unwrap();
     assert_eq!(turn.vcpu, 1);
-    round.on_charge(&mut table[1], Ns::from_ms(4));
+    round.on_charge(&mut table[1], Ns::from_ms(4), &settings);
     assert!(round.preempts(&table[0], &table[1], 2, &settings));
     let turn = round.pick(&mut table, |_| true, &settings).unwrap();
     assert_eq!((turn.vcpu, turn.slice), (0, Ns::from_ms(5)));
-    round.on_charge(&mut table[0], turn.slice);
+    round.on_charge(&mut table[0], turn.slice, &settings);
     assert!(
         !round.preempts(&table[0], &table[1], 2, &settings),
         "next at 10 ms"
@@ -97,10 +98,46 @@ fn alone_it_runs_on() {
     for _ in 0..100 {
         let turn = round.pick(&mut table, |v| v == 0, &settings).unwrap();
         assert_eq!(turn.vcpu, 0);
-        round.on_charge(&mut table[0], turn.slice);
+        round.on_charge(&mut table[0], turn.slice, &settings);
     }
     assert_eq!(round.pick(&mut table, |_| false, &settings), None);
     assert_eq!(round.pick(&mut [], |_| true, &settings), None);
+}
+
+/// Whose turns last longer than they should pays in the next round, as far as one slice.
+#[test]
+fn what_a_turn_lasts_too_long_is_owed() {
+    let settings = Settings::default();
+    let mut table = table(&[false, false]);
+    let mut round = Round::default();
+    let mut ran = [Ns::ZERO; 2];
+    for _ in 0..2000 {
+        let turn = round.pick(&mut table, |_| true, &settings).unwrap();
+        // The first is off its pCPU half a millisecond late.
+        let late = Ns::from_us(if turn.vcpu == 0 { 500 } else { 0 });
+        round.on_charge(&mut table[turn.vcpu], turn.slice + late, &settings);
+        ran[turn.vcpu] += turn.slice + late;
+    }
+    let more = ran[0].as_ns().abs_diff(ran[1].as_ns());
+    assert!(more <= settings.slice.as_ns(), "{ran:?}");
+
+    // Stalled for a second: it owes a slice, and pays half of one in each round.
+    let mut stalled = Vcpu {
+        latency_sensitive: false,
+        left: Ns::from_ms(10),
+        owed: Ns::ZERO,
+    };
+    round.on_charge(&mut stalled, Ns::from_secs(1), &settings);
+    assert_eq!((stalled.left, stalled.owed), (Ns::ZERO, settings.slice));
+    let mut table = [stalled];
+    let lengths: Vec<u64> = (0..3)
+        .map(|_| {
+            let turn = round.pick(&mut table, |_| true, &settings).unwrap();
+            round.on_charge(&mut table[0], turn.slice, &settings);
+            turn.slice.as_ns() / 1_000_000
+        })
+        .collect();
+    assert_eq!(lengths, [15, 15, 30]);
 }
 
 proptest! {
