@@ -58,13 +58,16 @@ fn root_vm_scx_vcpu_attackers_gain_nothing() {
             let part = |ran: u64| ran as f64 / sum as f64;
             let over = part(had[2]) / FAIR;
             eprintln!(
-                "{run}, {attack}: the attacker had {:.4}, {over:.3} of its fair share, the others {:.4} and {:.4} of {}; {} interrupts, {} wake-ups",
+                "{run}, {attack}: the attacker had {:.4}, {over:.3} of its fair share, the others {:.4} and {:.4} of {}; {} interrupts, {} wake-ups, {} turns, the others {} and {}",
                 part(had[2]),
                 part(had[0]),
                 part(had[1]),
                 Ns(sum),
                 all[2].io,
-                all[2].wakes
+                all[2].wakes,
+                all[2].turns,
+                all[0].turns,
+                all[1].turns
             );
             // The storm was there, and nobody else's device was.
             assert!(all[2].io > 100 && all[0].io + all[1].io == 0, "{all:?}");

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 # Run in a VM by attacks.rs, which sets $runs and $window: a VM that wants more
-# than its share of the first pCPU, beside two that compute, all with one vCPU and the
+# than its share of the second pCPU (docs/lab.md, "What loses them"), beside two that compute, all with one vCPU and the
 # same weight.
 
-vm --cpus 0 --for 9901s
-vm --cpus 0 --for 9902s
+vm --cpus 1 --for 9901s
+vm --cpus 1 --for 9902s
 until_ok there 2
 # Its VMs are of one class and may run on one pCPU only, a general core.
-printf '[ische]\ngeneral_cores = 1\nseed = 0\n' >/tmp/published.toml
+printf '[ische]\ngeneral_cores = 1\nseed = 2\n' >/tmp/published.toml
 cp /tmp/published.toml /tmp/hardened.toml
 cat >>/tmp/hardened.toml <<EOF
 [credit1]
@@ -22,7 +22,7 @@ EOF
 attack() {
 	key=$1
 	shift
-	vm --cpus 0 "$@" --for 9903s
+	vm --cpus 1 "$@" --for 9903s
 	attacker=$!
 	until_ok listed 3 || echo "$key-lost $(cat /tmp/errors)"
 	# Not a wait: what each had before it came counts no more.

@@ -211,6 +211,8 @@ fn root_vm_scx_vcpu_beside_the_papers_mixes() {
         ),
         Machine {
             deadline: Some(Duration::from_secs(200 + 450 * u64::from(rounds))),
+            // No vCPU on the first: see docs/lab.md, "What loses them".
+            cpus: Some(3),
             ..Machine::default()
         },
     );

@@ -35,6 +35,7 @@ fn root_vm_scx_vcpu_shares_follow_weights() {
     // for longer than that.
     let machine = Machine {
         deadline: Some(Duration::from_secs(1500)),
+        cpus: Some(3),
         ..Machine::default()
     };
     let output = boot_with(&script, machine);
