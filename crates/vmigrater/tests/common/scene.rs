@@ -2,6 +2,10 @@
 //! A task that lives on I/O on a machine shared with another VM, for a daemon to hold,
 //! and whether it is as before when that has ended.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
+
 use freezer::Freezer;
 use units::Ns;
 
@@ -27,6 +31,35 @@ pub struct Scene {
     pub home: Home,
     pub freezer: Freezer,
     _program: Program,
+    _compute: Compute,
+}
+
+/// Computes on each CPU until it is dropped: the slices of a vCPU that idles between two
+/// requests have no end that could be foreseen, and nobody has to leave it.
+struct Compute(Arc<AtomicBool>);
+
+impl Compute {
+    fn start() -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        for cpu in 0..CPUS as usize {
+            let stop = Arc::clone(&stop);
+            std::thread::spawn(move || {
+                let mut set = rustix::thread::CpuSet::new();
+                set.set(cpu);
+                rustix::thread::sched_setaffinity(None, &set).unwrap();
+                while !stop.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        Self(stop)
+    }
+}
+
+impl Drop for Compute {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 impl Scene {
@@ -41,6 +74,7 @@ impl Scene {
             freezer: freeze(SLICE, CPUS),
             home: Home::new(),
             _program: program,
+            _compute: Compute::start(),
         }
     }
 
