@@ -9,13 +9,11 @@ mod common;
 use std::fs;
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use common::Daemon;
 use common::Home;
+use common::compute::Compute;
 use common::freeze;
 use common::program::Program;
 use common::program::one_request_after_another;
@@ -91,33 +89,6 @@ fn parent_program() {
     }
 }
 
-/// Compute on each CPU until it is dropped: an idle vCPU is not seen to be away.
-struct Compute(Arc<AtomicBool>);
-
-impl Compute {
-    fn start() -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        for cpu in 0..CPUS as usize {
-            let stop = Arc::clone(&stop);
-            std::thread::spawn(move || {
-                let mut set = rustix::thread::CpuSet::new();
-                set.set(cpu);
-                rustix::thread::sched_setaffinity(None, &set).unwrap();
-                while !stop.load(Ordering::Relaxed) {
-                    std::hint::spin_loop();
-                }
-            });
-        }
-        Self(stop)
-    }
-}
-
-impl Drop for Compute {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 fn gaps(freezer: &Freezer) -> Vec<u64> {
     freezer.counters().iter().map(|cpu| cpu.gaps).collect()
 }
@@ -129,7 +100,7 @@ fn root_what_a_full_ring_lost_is_counted_and_found_again() {
     let parents = Program::start_with("parent_program", GO, &go);
     let parent = parents.threads("parent", 1)[0];
     let before = state(parent);
-    let compute = Compute::start();
+    let compute = Compute::start(CPUS);
     let mut freezer = freeze(SLICE, CPUS);
     let mut daemon = Daemon::start_under(&freezer, &home, CONFIG);
     until("the task is held", || state(parent).mask != before.mask);
@@ -256,7 +227,7 @@ impl Drop for Full {
 #[test]
 fn root_a_word_to_the_control_thread_that_was_lost_is_said_again() {
     let home = Home::new();
-    let compute = Compute::start();
+    let compute = Compute::start(CPUS);
     let shared = Plan::shared(2, SLICE, &CpuSet::first(CPUS)).unwrap();
     // Gaps that are too short to be any.
     let calm = Plan::fixed(SLICE, MIN_OFF, 0, &CpuSet::first(CPUS)).unwrap();

@@ -5,6 +5,7 @@
 // and each test is a crate of its own that exports nothing.
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
 
+pub mod compute;
 pub mod program;
 pub mod scene;
 

@@ -2,15 +2,12 @@
 //! A task that lives on I/O on a machine shared with another VM, for a daemon to hold,
 //! and whether it is as before when that has ended.
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering;
-
 use freezer::Freezer;
 use units::Ns;
 
 use super::Daemon;
 use super::Home;
+use super::compute::Compute;
 use super::freeze;
 use super::program::Program;
 use super::program::State;
@@ -34,34 +31,6 @@ pub struct Scene {
     _compute: Compute,
 }
 
-/// Computes on each CPU until it is dropped: the slices of a vCPU that idles between two
-/// requests have no end that could be foreseen, and nobody has to leave it.
-struct Compute(Arc<AtomicBool>);
-
-impl Compute {
-    fn start() -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        for cpu in 0..CPUS as usize {
-            let stop = Arc::clone(&stop);
-            std::thread::spawn(move || {
-                let mut set = rustix::thread::CpuSet::new();
-                set.set(cpu);
-                rustix::thread::sched_setaffinity(None, &set).unwrap();
-                while !stop.load(Ordering::Relaxed) {
-                    std::hint::spin_loop();
-                }
-            });
-        }
-        Self(stop)
-    }
-}
-
-impl Drop for Compute {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 impl Scene {
     /// With a program, see [`Program::start`], whose one thread of I/O has a name that
     /// begins with `pulse-`.
@@ -74,7 +43,7 @@ impl Scene {
             freezer: freeze(SLICE, CPUS),
             home: Home::new(),
             _program: program,
-            _compute: Compute::start(),
+            _compute: Compute::start(CPUS),
         }
     }
 
