@@ -65,7 +65,6 @@ static long vslicer_count(u32 position, struct vslicer_scan *scan)
 static long vslicer_begin(u32 position, struct vslicer_scan *scan)
 {
 	struct sv_vcpu *v = member_at(position, scan->cpu);
-
 	u64 pays;
 
 	if (!v)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 # Run in a VM by attacks.rs, which sets $runs and $window: a VM that wants more
-# than its share of the second pCPU (docs/lab.md, "What loses them"), beside two that compute, all with one vCPU and the
-# same weight.
+# than its share of the second pCPU (docs/lab.md, "What loses them"), beside two that
+# compute, all with one vCPU and the same weight.
 
 vm --cpus 1 --for 9901s
 vm --cpus 1 --for 9902s
