@@ -101,6 +101,10 @@ pub struct Settings {
     /// takes there; 1 on a real one. The durations above are as they are: who sets this has
     /// multiplied them. See [`Settings::here`] for those that nobody can set.
     pub dilation: u32,
+    /// Block I/O requests (bios) that are followed at once from their submission to their
+    /// completion, of all threads together. Those beyond do not count as waiting for I/O
+    /// unless their threads sleep for them.
+    pub bios_in_flight: u32,
     /// Without steal for this long, everything that ticks is switched off.
     pub quiet_after: Ns,
     /// Without an I/O-bound task for this long, the programs that every context
@@ -135,6 +139,8 @@ impl Default for Settings {
             priorities: Vec::new(),
             dry_run: false,
             dilation: 1,
+            // 128 threads with 128 requests each, in 2 MiB of the kernel's memory.
+            bios_in_flight: 16384,
             quiet_after: Ns::from_secs(10),
             // To attach them again takes up to seconds: not between two bursts.
             calm_after: Ns::from_secs(60),

@@ -204,6 +204,28 @@ fn root_requests_that_complete_while_it_sleeps_are_not_in_flight() {
     engine.stop();
 }
 
+/// What is not followed to its completion must not seem to be on its way for good.
+#[test]
+fn root_requests_that_are_too_many_to_follow_are_not_in_flight() {
+    let bed = Bed::new();
+    // Of 64.
+    let engine = bed.engine(Settings {
+        bios_in_flight: 16,
+        ..bed.settings()
+    });
+    let subject = Subject::start();
+    subject.order(Order::Adjacent);
+    eventually(8 * SECOND, "found", || is_found(&engine, &subject));
+    subject.order(Order::Compute);
+    eventually(60 * SECOND, "the disk's last request is complete", || {
+        subject.has_taken(Order::Compute)
+    });
+    eventually(4 * SECOND, "not I/O-bound any more", || {
+        !is_found(&engine, &subject)
+    });
+    engine.stop();
+}
+
 /// Counts completions of block requests by the CPU that handles them, as the kernel's
 /// own tracer sees them. Its files are mounted for this: on a machine without systemd
 /// nobody has.

@@ -298,56 +298,6 @@ int BPF_PROG(on_cqring_wait)
 	return 0;
 }
 
-SEC("tp_btf/block_bio_queue")
-int BPF_PROG(on_bio_queue, struct bio *bio)
-{
-	struct task_struct *p = (struct task_struct *)bpf_get_current_task_btf();
-	struct flight *f, first = {.count = 1};
-	struct bio_owner owner = {};
-	u64 key = (u64)bio, now;
-	struct task_slot *s;
-	struct task_io *t;
-
-	if (mode == MODE_ASLEEP)
-		return 0;
-	now = bpf_ktime_get_ns();
-	t = task_io_make(p, ACT_RUNNING, this_cpu(), now);
-	if (!t)
-		return 0;
-	owner.tid = p->pid;
-	owner.cpu = this_cpu();
-	owner.dev = bio->bi_bdev->bd_dev;
-	owner.since_ns = now;
-	owner.epoch = epoch;
-	t->dev = owner.dev;
-	s = own_slot(t, p);
-	if (s)
-		s->nr_requests++;
-	if (bpf_map_update_elem(&bio_owner, &key, &owner, BPF_ANY))
-		return 0;
-	f = bpf_map_lookup_elem(&in_flight, &owner.tid);
-	if (!f || !is_in_flight(f)) {
-		/* The last wait is over, a new one begins. */
-		if (armed && t->io_ns)
-			settle(t, s, &vcpus[owner.cpu & (MAX_VCPUS - 1)], owner.tid, now);
-		t->io_ns = now;
-	}
-	if (f) {
-		if (!is_in_flight(f))
-			f->since_ns = now;
-		if (f->epoch != owner.epoch) {
-			f->epoch = owner.epoch;
-			f->count = 0;
-		}
-		__sync_fetch_and_add(&f->count, 1);
-	} else {
-		first.since_ns = now;
-		first.epoch = owner.epoch;
-		bpf_map_update_elem(&in_flight, &owner.tid, &first, BPF_ANY);
-	}
-	return 0;
-}
-
 /* One of a thread's requests in flight is done, which was counted in that epoch. */
 VERIFIED_ONCE int flight_done(u32 tid, u32 counted)
 {
@@ -365,6 +315,60 @@ VERIFIED_ONCE int flight_done(u32 tid, u32 counted)
 		f->count = 0;
 	else if (before == 1 && now > f->since_ns)
 		candidate_request(now - f->since_ns, now);
+	return 0;
+}
+
+SEC("tp_btf/block_bio_queue")
+int BPF_PROG(on_bio_queue, struct bio *bio)
+{
+	struct task_struct *p = (struct task_struct *)bpf_get_current_task_btf();
+	struct bio_key key = {.bio = (u64)bio, .epoch = epoch};
+	struct bio_owner owner = {}, *before;
+	struct flight *f, first = {.count = 1};
+	struct task_slot *s;
+	struct task_io *t;
+	u64 now;
+
+	if (mode == MODE_ASLEEP)
+		return 0;
+	now = bpf_ktime_get_ns();
+	t = task_io_make(p, ACT_RUNNING, this_cpu(), now);
+	if (!t)
+		return 0;
+	owner.tid = p->pid;
+	owner.cpu = this_cpu();
+	owner.dev = bio->bi_bdev->bd_dev;
+	owner.since_ns = now;
+	t->dev = owner.dev;
+	s = own_slot(t, p);
+	if (s)
+		s->nr_requests++;
+	/* Its memory is in use again: the one before is complete, and nobody has told. */
+	before = bpf_map_lookup_elem(&bio_owner, &key);
+	if (before && before->tid)
+		flight_done(before->tid, key.epoch);
+	if (bpf_map_update_elem(&bio_owner, &key, &owner, BPF_ANY))
+		return 0;
+	f = bpf_map_lookup_elem(&in_flight, &owner.tid);
+	if (!f || !is_in_flight(f)) {
+		/* The last wait is over, a new one begins. */
+		if (armed && t->io_ns)
+			settle(t, s, &vcpus[owner.cpu & (MAX_VCPUS - 1)], owner.tid, now);
+		t->io_ns = now;
+	}
+	if (f) {
+		if (!is_in_flight(f))
+			f->since_ns = now;
+		if (f->epoch != (u32)key.epoch) {
+			f->epoch = key.epoch;
+			f->count = 0;
+		}
+		__sync_fetch_and_add(&f->count, 1);
+	} else {
+		first.since_ns = now;
+		first.epoch = key.epoch;
+		bpf_map_update_elem(&in_flight, &owner.tid, &first, BPF_ANY);
+	}
 	return 0;
 }
 
@@ -393,14 +397,18 @@ VERIFIED_ONCE int device_done(u32 dev, u32 submitter, u64 since)
 	return 0;
 }
 
-static __always_inline void bio_done(u64 key)
+static __always_inline void bio_done(u64 bio)
 {
+	struct bio_key key = {.bio = bio, .epoch = epoch};
 	struct bio_owner *owner = bpf_map_lookup_elem(&bio_owner, &key);
 
-	if (!owner)
+	if (!owner || !owner->tid)
 		return;
-	flight_done(owner->tid, owner->epoch);
+	flight_done(owner->tid, key.epoch);
 	device_done(owner->dev, owner->cpu, owner->since_ns);
+	/* Should it stay (6.1 refuses while this CPU is at the same bucket), it does not
+	 * count twice. */
+	owner->tid = 0;
 	bpf_map_delete_elem(&bio_owner, &key);
 }
 

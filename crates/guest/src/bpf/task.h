@@ -59,20 +59,29 @@ struct {
 	__type(value, struct flight);
 } in_flight SEC(".maps");
 
-/* Who submitted a bio, from block_bio_queue to its completion. LRU: a bio
- * whose completion we miss (detached meanwhile) must not fill the map. */
+/* A bio, and the epoch of the flight that counts it: what the daemon throws away, which is
+ * of an older one, cannot have come back meanwhile. */
+struct bio_key {
+	u64 bio;
+	u64 epoch;
+};
+
+/* Who submitted a bio, from block_bio_queue to its completion. Not LRU: a bio that is pushed
+ * out is never seen complete, and its thread would wait for it for good. When the map is
+ * full, those that are too many are not counted; the daemon throws away what an epoch left
+ * behind. As many as Settings::bios_in_flight. */
 struct bio_owner {
-	u32 tid;
+	u32 tid; /* 0: counted out */
 	u32 cpu;
 	u32 dev;
-	u32 epoch;    /* of the flight that counts it */
+	u32 pad;
 	u64 since_ns; /* when */
 };
 
 struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 16384);
-	__type(key, u64);
+	__type(key, struct bio_key);
 	__type(value, struct bio_owner);
 } bio_owner SEC(".maps");
 

@@ -143,7 +143,7 @@ fn look_at_holds(core: &Core) {
 fn wake(core: &Core) -> Result<(), SenseError> {
     let shared = core.sense.shared();
     if shared.mode() == Mode::Asleep {
-        shared.forget(now());
+        core.sense.forget();
         shared.set_mode(Mode::Watching);
         tracing::info!("vCPUs are being taken away: watching for I/O-bound tasks");
         if !core.sense.has_tick() {
@@ -159,7 +159,7 @@ fn sleep(core: &Core) {
     let shared = core.sense.shared();
     shared.set_mode(Mode::Asleep);
     let_go(core);
-    shared.forget(now());
+    core.sense.forget();
     for poke in &core.pokes {
         poke.poke();
     }

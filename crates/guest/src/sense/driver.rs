@@ -51,6 +51,12 @@ const FRESH: Ns = Ns::from_us(100);
 /// ring may have.
 const RING_BYTES: u32 = 4096;
 
+/// Where `struct bio_key` has its epoch.
+const EPOCH_OF_KEY: std::ops::Range<usize> = {
+    let at = std::mem::offset_of!(types::bio_key, epoch);
+    at..at + size_of::<u64>()
+};
+
 /// The loaded programs and everything that must outlive their links.
 struct Loaded {
     links: Vec<Link>,
@@ -147,6 +153,10 @@ impl Sense {
             rodata.leave_windows = iobound.leave_windows;
             rodata.own_tgid = std::process::id();
         }
+        open.maps
+            .bio_owner
+            .set_max_entries(settings.bios_in_flight)
+            .map_err(|error| SenseError::bpf("open", error))?;
         let mut skel = open
             .load()
             .map_err(|error| SenseError::bpf("load", error))?;
@@ -214,8 +224,15 @@ impl Sense {
                 &progs.on_switch,
             ])?;
             self.shared.armed(now());
+            forget_requests(&loaded, &self.shared);
         }
         Ok(())
+    }
+
+    /// Before each change between asleep and awake: counting starts anew.
+    pub(crate) fn forget(&self) {
+        self.shared.forget(now());
+        forget_requests(&self.lock(), &self.shared);
     }
 
     /// Detaches what [`Self::arm`] attached.
@@ -347,6 +364,24 @@ impl Sense {
             ..types::late_beat::default()
         };
         run(&self.late_beat, &mut context)
+    }
+}
+
+/// Throws away who submitted the requests of older epochs, whose completion nobody saw, and
+/// nobody counts any more. The programs add none of those meanwhile.
+fn forget_requests(loaded: &Loaded, shared: &Shared) {
+    let owners = &loaded.skel.maps.bio_owner;
+    let epoch = u64::from(shared.epoch()).to_ne_bytes();
+    // Who walks a map that others change may be sent back to its beginning.
+    let most = owners.max_entries() as usize;
+    let old: Vec<_> = owners
+        .keys()
+        .take(most)
+        .filter(|key| key.get(EPOCH_OF_KEY) != Some(&epoch))
+        .collect();
+    for key in old {
+        // It is complete since, or was seen twice: gone, as it should be.
+        let _ = owners.delete(&key);
     }
 }
 

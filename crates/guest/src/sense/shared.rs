@@ -250,6 +250,11 @@ impl Shared {
         unsafe { AtomicU32::from_ptr(&raw mut (*self.0.as_ptr()).armed) }
     }
 
+    /// Which epoch it is: what was counted in another has a hole in it.
+    pub(super) fn epoch(&self) -> u32 {
+        read!(self, epoch)
+    }
+
     fn new_epoch(&self) {
         // SAFETY: see `read!`; the programs only compare it.
         unsafe {
@@ -260,7 +265,7 @@ impl Shared {
     }
 
     /// Before each change between asleep and awake: counting starts anew.
-    pub(crate) fn forget(&self, now: Time) {
+    pub(super) fn forget(&self, now: Time) {
         self.new_epoch();
         // SAFETY: see `read!`; the programs only add to and compare these.
         unsafe {
