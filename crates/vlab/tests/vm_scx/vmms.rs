@@ -154,7 +154,7 @@ fn root_vm_scx_vcpu_schedules_vms_of_libvirt() {
 fn schedules(vmm: &Path, script: &str, names: [&str; 2]) {
     assert!(
         vmm.exists(),
-        "no {}; how to build it is in docs/scx_vcpu.md",
+        "no {}; `scripts/setup bench-vm` builds Alioth, docs/scx_vcpu.md says how to build the others",
         vmm.display()
     );
     let output = run(
