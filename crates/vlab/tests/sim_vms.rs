@@ -69,6 +69,30 @@ fn weights_pins_and_groups_divide_the_machine() {
     );
 }
 
+/// Three threads that compute share the weight of one, for they are of one session, unless
+/// each has one of its own.
+#[test]
+fn a_load_weighs_what_is_said_and_else_as_one_session() {
+    let share = |weight: &str| {
+        let tables = format!(
+            r#"
+            load = [
+                {{ name = "one", kind = "locks", work = "1 ms", threads = 1, pinned = true }},
+                {{ name = "sums", kind = "compute", threads = 3, pinned = true{weight} }},
+            ]
+            vm = [{{ name = "all", vcpus = 1, loads = ["one", "sums"] }}]
+            "#
+        );
+        let all = work(&tables, "vanilla").remove(0);
+        all.loads[1].ops_per_s / 1000.0
+    };
+    assert!(near(share(""), 0.5, 0.05), "{}", share(""));
+    for (weight, part) in [(1024, 0.75), (2048, 6.0 / 7.0), (512, 0.6)] {
+        let has = share(&format!(", weight = {weight}"));
+        assert!(near(has, part, 0.05), "weight {weight}: {has}");
+    }
+}
+
 /// K1: half of a pCPU for a VM of two vCPUs that would take both, and no more though they
 /// are idle; beside another VM it leaves it the rest.
 #[test]

@@ -104,6 +104,7 @@ pub(super) struct Load {
     pub(super) every: Option<Spanned<String>>,
     pub(super) vcpu: Option<Spanned<i64>>,
     pub(super) pinned: Option<Spanned<bool>>,
+    pub(super) weight: Option<Spanned<i64>>,
 }
 
 #[derive(Debug, Deserialize)]

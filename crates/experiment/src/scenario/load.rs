@@ -173,6 +173,10 @@ pub struct Threads {
     pub vcpu: u32,
     /// Each stays on the vCPU on which it starts.
     pub pinned: bool,
+    /// Weight of each in its guest, in the units of Linux: 2..=88761; `None`: that of nice 0,
+    /// and compute shares one among its threads where the kernel has `SCHED_AUTOGROUP`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<u32>,
 }
 
 /// How an adversary cheats.

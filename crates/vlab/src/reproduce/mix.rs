@@ -87,6 +87,8 @@ pub(super) struct Task {
     pub(super) pinned: bool,
     /// Its weight in the guest, in the units of Linux.
     pub(super) weight: u32,
+    /// That is its weight whoever else is of its session.
+    pub(super) weighed: bool,
     /// Begins then.
     pub(super) at: Ns,
     /// Ends with the first request or unit after that.
@@ -104,6 +106,7 @@ impl Task {
             vcpu,
             pinned: false,
             weight: NORMAL_WEIGHT,
+            weighed: false,
             at: Ns::ZERO,
             until: None,
             fifo: false,
@@ -115,6 +118,18 @@ impl Task {
         Self {
             pinned: true,
             ..Self::on(vcpu, work)
+        }
+    }
+
+    /// With a weight of its own, if it has one.
+    pub(super) const fn weighing(self, weight: Option<u32>) -> Self {
+        match weight {
+            Some(weight) => Self {
+                weight,
+                weighed: true,
+                ..self
+            },
+            None => self,
         }
     }
 }

@@ -222,11 +222,12 @@ impl Maker<'_> {
             n
         };
         let vcpu = (threads.vcpu + place) % vcpus;
-        if threads.pinned {
+        let task = if threads.pinned {
             Task::pinned(vcpu, work)
         } else {
             Task::on(vcpu, work)
-        }
+        };
+        task.weighing(threads.weight)
     }
 }
 
@@ -236,5 +237,6 @@ const fn few(count: u32) -> Threads {
         count: Some(count),
         vcpu: 0,
         pinned: false,
+        weight: None,
     }
 }

@@ -305,7 +305,7 @@ fn spec_platform(scenario: &Scenario) -> String {
 
 /// Compute of one session weighs as one task, whatever the number of its threads.
 fn share_weight(tasks: &mut [Task]) {
-    let compute = |task: &&mut Task| matches!(task.work, Work::Compute);
+    let compute = |task: &&mut Task| matches!(task.work, Work::Compute) && !task.weighed;
     let count = tasks.iter_mut().filter(compute).count().max(1) as u32;
     for task in tasks.iter_mut().filter(compute) {
         task.weight = (NORMAL_WEIGHT / count).max(2);

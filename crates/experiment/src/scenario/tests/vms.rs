@@ -137,6 +137,7 @@ fn vms_devices_and_programs_are_read_with_their_defaults() {
         count: None,
         vcpu: 0,
         pinned: true,
+        weight: None,
     };
     assert_eq!((*threads, *work), (all, Ns::from_ms(2)));
     // The VM under test names its loads: the first of them has the only phase. 11 vCPUs
@@ -472,6 +473,11 @@ fn every_error_names_line_field_value_and_what_is_right() {
             "threads = 2",
             "threads = 2000",
             &["`load[0].threads` is 2000", "1 to 1024"],
+        ),
+        (
+            "threads = 2",
+            "weight = 1",
+            &["`load[0].weight` is 1", "2 to 88761"],
         ),
         (
             "threads = 2",

@@ -71,7 +71,7 @@ fn allowed(kind: &str) -> Option<&'static [&'static str]> {
 }
 
 /// Where each optional key is, if it was given.
-fn given(raw: &file::Load) -> [(&'static str, Option<std::ops::Range<usize>>); 26] {
+fn given(raw: &file::Load) -> [(&'static str, Option<std::ops::Range<usize>>); 27] {
     let text = |value: &Option<Spanned<String>>| value.as_ref().map(Spanned::span);
     let whole = |value: &Option<Spanned<i64>>| value.as_ref().map(Spanned::span);
     [
@@ -101,6 +101,7 @@ fn given(raw: &file::Load) -> [(&'static str, Option<std::ops::Range<usize>>); 2
         ("every", text(&raw.every)),
         ("vcpu", whole(&raw.vcpu)),
         ("pinned", raw.pinned.as_ref().map(Spanned::span)),
+        ("weight", whole(&raw.weight)),
     ]
 }
 

@@ -57,9 +57,10 @@ pub(super) fn allowed(kind: &str) -> Option<&'static [&'static str]> {
             "threads",
             "vcpu",
             "pinned",
+            "weight",
             "arrivals",
         ],
-        "echo" => &["device", "work", "threads", "vcpu", "pinned"],
+        "echo" => &["device", "work", "threads", "vcpu", "pinned", "weight"],
         "parallel" => &[
             "work",
             "spread_permille",
@@ -67,6 +68,7 @@ pub(super) fn allowed(kind: &str) -> Option<&'static [&'static str]> {
             "threads",
             "vcpu",
             "pinned",
+            "weight",
         ],
         "locks" => &[
             "work",
@@ -76,10 +78,11 @@ pub(super) fn allowed(kind: &str) -> Option<&'static [&'static str]> {
             "threads",
             "vcpu",
             "pinned",
+            "weight",
         ],
-        "compute" => &["threads", "vcpu", "pinned"],
+        "compute" => &["threads", "vcpu", "pinned", "weight"],
         "adversary" => &[
-            "trick", "tick", "early", "every", "device", "threads", "vcpu", "pinned",
+            "trick", "tick", "early", "every", "device", "threads", "vcpu", "pinned", "weight",
         ],
         _ => return None,
     })
@@ -222,6 +225,9 @@ fn reader(
     })
 }
 
+/// Of a thread, in the units of Linux: idle priority is 3, nice -20 is 88761.
+const TASK_WEIGHT: std::ops::RangeInclusive<u32> = 2..=88_761;
+
 fn threads(
     raw: &file::Load,
     count: Option<u32>,
@@ -235,6 +241,11 @@ fn threads(
         count: given.transpose()?.or(count),
         vcpu: optional_integer(raw.vcpu.as_ref(), &field("vcpu"), 0..=1023, 0, at)?,
         pinned: raw.pinned.as_ref().map_or(pinned, |value| *value.as_ref()),
+        weight: raw
+            .weight
+            .as_ref()
+            .map(|value| integer(value, &field("weight"), TASK_WEIGHT, at))
+            .transpose()?,
     })
 }
 
