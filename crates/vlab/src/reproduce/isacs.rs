@@ -105,7 +105,14 @@ fn io_vm(p: &Parameters, load: Load) -> anyhow::Result<Vm> {
 
 fn mixed_vm(p: &Parameters, load: Load) -> anyhow::Result<Vm> {
     let mut tasks = io_tasks(p, load)?;
-    tasks.extend(session(p, stress(p)?)?);
+    let stress = stress(p)?;
+    tasks.extend(match load {
+        Load::Dd(_) => session(p, stress)?,
+        Load::Iperf | Load::Ping => {
+            let weight = Some(p.count("xen.stress_weight")?);
+            stress.iter().map(|task| task.weighing(weight)).collect()
+        }
+    });
     guest(p, tasks)
 }
 
