@@ -127,6 +127,18 @@ fn is_found(engine: &Engine, subject: &Subject) -> bool {
     report.tasks.iter().any(|task| task.tid == subject.tid())
 }
 
+fn is_let_go_once_it_computes(engine: &Engine, subject: &Subject) {
+    subject.order(Order::Compute);
+    // A busy disk may take seconds for the last request, and until then its task waits
+    // for it as before.
+    eventually(60 * SECOND, "the disk's last request is complete", || {
+        subject.has_taken(Order::Compute)
+    });
+    eventually(4 * SECOND, "not I/O-bound any more", || {
+        !is_found(engine, subject)
+    });
+}
+
 #[test]
 fn root_each_way_of_waiting_for_a_disk_is_found() {
     let bed = Bed::new();
@@ -148,15 +160,7 @@ fn root_each_way_of_waiting_for_a_disk_is_found() {
         assert!(found, "{way:?}, {done} requests: {:#?}", engine.report());
         println!("{way:?}: found after {done} requests at most");
         // Gone before the next: each is found by itself.
-        subject.order(Order::Compute);
-        // A busy disk may take seconds for the last request, and until then its task waits
-        // for it as before.
-        eventually(60 * SECOND, "the disk's last request is complete", || {
-            subject.has_taken(Order::Compute)
-        });
-        eventually(4 * SECOND, "not I/O-bound any more", || {
-            !is_found(&engine, &subject)
-        });
+        is_let_go_once_it_computes(&engine, &subject);
     }
     engine.stop();
 }
@@ -216,13 +220,7 @@ fn root_requests_that_are_too_many_to_follow_are_not_in_flight() {
     let subject = Subject::start();
     subject.order(Order::Adjacent);
     eventually(8 * SECOND, "found", || is_found(&engine, &subject));
-    subject.order(Order::Compute);
-    eventually(60 * SECOND, "the disk's last request is complete", || {
-        subject.has_taken(Order::Compute)
-    });
-    eventually(4 * SECOND, "not I/O-bound any more", || {
-        !is_found(&engine, &subject)
-    });
+    is_let_go_once_it_computes(&engine, &subject);
     engine.stop();
 }
 

@@ -143,6 +143,7 @@ fn every_field_of_the_settings_has_a_knob() {
         "dry_run",
         "quiet_after",
         "calm_after",
+        "bios_in_flight",
     ];
     let fields = top
         .lines()

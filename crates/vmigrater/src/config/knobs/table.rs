@@ -50,6 +50,14 @@ pub(crate) static KNOBS: &[Knob] = &[
         calm_after,
         "without an I/O-bound task for this long, the programs at context switches are detached; shorter saves their cost sooner, but to attach them again takes up to seconds while vCPUs are away"
     ),
+    count!(
+        "bios_in_flight",
+        64,
+        1_048_576,
+        bios_in_flight,
+        u32,
+        "block I/O requests of all threads that are followed at once from submission to completion, some 128 bytes of the kernel's memory each; those beyond do not count as waiting for I/O, unless their threads sleep for them"
+    ),
     Knob {
         key: "steal_map_id",
         field: Field::Optional(|settings| &mut settings.steal_map_id),
