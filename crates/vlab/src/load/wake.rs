@@ -50,6 +50,7 @@ pub struct WakeArgs {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct WakeReport {
     wakeups: u64,
+    mean_ns: u64,
     p50_ns: u64,
     p95_ns: u64,
     p99_ns: u64,
@@ -103,6 +104,7 @@ fn measure(args: &WakeArgs) -> anyhow::Result<WakeReport> {
     let at = |quantile| all.value_at_quantile(quantile);
     Ok(WakeReport {
         wakeups: all.len(),
+        mean_ns: all.mean().round() as u64,
         p50_ns: at(0.5),
         p95_ns: at(0.95),
         p99_ns: at(0.99),
@@ -147,5 +149,6 @@ mod tests {
         assert!(report.p50_ns > 0, "{report:?}");
         assert!(report.p50_ns <= report.p95_ns, "{report:?}");
         assert!(report.p95_ns <= report.p99_ns, "{report:?}");
+        assert!((1..=report.max_ns).contains(&report.mean_ns), "{report:?}");
     }
 }

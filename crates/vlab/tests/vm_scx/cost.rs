@@ -22,6 +22,7 @@ const PERF: &str = "/usr/bin/perf";
 
 /// How many rounds; three allow an interval.
 const ROUNDS: &str = "SCX_COST_ROUNDS";
+const FEWEST: u32 = 3;
 
 /// The kernel's own scheduler, and what is compared with it.
 const BASELINE: &str = "none";
@@ -37,10 +38,14 @@ const BESIDE: [(&str, bool); 3] = [("nothing", false), ("asleep", true), ("compu
 /// What non-vCPU work may pay: the goal.
 const GOAL: f64 = 1.05;
 
+/// What fails: a round varies by some percent.
+const TOO_MUCH: f64 = 1.1;
+
 /// All in units of which less is better.
-const BENCHES: [(&str, &str); 4] = [
+const BENCHES: [(&str, &str); 5] = [
     ("messaging", "s"),
     ("pipe", "s"),
+    ("wake-mean", "us"),
     ("wake-p50", "us"),
     ("wake-p99", "us"),
 ];
@@ -48,6 +53,7 @@ const BENCHES: [(&str, &str); 4] = [
 /// As `vlab load wake` says it.
 #[derive(Deserialize)]
 struct Wake {
+    mean_ns: u64,
     p50_ns: u64,
     p99_ns: u64,
 }
@@ -59,10 +65,10 @@ fn figure(output: &Output, arm: &str, bench: &str) -> f64 {
     let said = said(output, &key).trim();
     if name == "wake" {
         let wake: Wake = serde_json::from_str(said).unwrap_or_else(|_| panic!("{key}: {said}"));
-        let ns = if quantile == "p50" {
-            wake.p50_ns
-        } else {
-            wake.p99_ns
+        let ns = match quantile {
+            "mean" => wake.mean_ns,
+            "p50" => wake.p50_ns,
+            _ => wake.p99_ns,
         };
         return ns as f64 / 1e3;
     }
@@ -90,7 +96,9 @@ fn root_vm_scx_vcpu_costs_ordinary_threads_little() {
     let rounds = std::env::var(ROUNDS).unwrap_or_else(|_| "4".to_owned());
     let rounds: u32 = rounds
         .parse()
-        .unwrap_or_else(|_| panic!("{ROUNDS}={rounds}: a number of rounds, for instance 4"));
+        .ok()
+        .filter(|rounds| *rounds >= FEWEST)
+        .unwrap_or_else(|| panic!("{ROUNDS}={rounds}: a number of rounds from {FEWEST}"));
     let (policies, script) = (POLICIES.join(" "), include_str!("cost.sh"));
     let output = boot_with(
         &format!("rounds={rounds}\npolicies='{policies}'\nempty={EMPTY}\n{script}"),
@@ -148,10 +156,21 @@ fn root_vm_scx_vcpu_costs_ordinary_threads_little() {
     }
     for (bench, _) in BENCHES {
         for policy in POLICIES {
-            // What is ours to pay for: 5 % is the goal, and a round varies by some percent.
+            // What is ours to pay for.
             for (beside, than) in [("nothing", BASELINE), ("asleep", EMPTY)] {
-                let ratio = against(beside, policy, than, bench).centre;
-                assert!(ratio < 1.1, "{beside}, {bench} under {policy}: {ratio}");
+                let ratio = against(beside, policy, than, bench);
+                // A wake-up finds its pCPU idle or not, and takes a quarter longer if so: a
+                // quantile that is at the border of the two kinds jumps from round to round, with
+                // no scheduler loaded too (1.248 of itself was seen). So a quantile fails when its rounds
+                // agree, and the mean, which has no border, as the rest does.
+                let least = match ratio.interval {
+                    Some((low, _)) if bench.starts_with("wake-p") => low,
+                    _ => ratio.centre,
+                };
+                assert!(
+                    least < TOO_MUCH,
+                    "{beside}, {bench} under {policy}: {ratio:?}"
+                );
             }
             // With what the kernel takes for any scheduler.
             let ratio = against("asleep", policy, BASELINE, bench).centre;

@@ -8,7 +8,7 @@
 bench() {
 	echo "$1-messaging $(perf bench -f simple sched messaging -g 1 -l 100 2>&1 | tail -n 1)"
 	echo "$1-pipe $(perf bench -f simple sched pipe -l "$2" 2>&1 | tail -n 1)"
-	echo "$1-wake $(vlab load wake --threads 1 --every 1ms --for 1s)"
+	echo "$1-wake $(vlab load wake --threads 1 --every 1ms --for 3s)"
 }
 
 # measured BESIDE LOOPS ARM...
