@@ -346,17 +346,21 @@ pub(super) fn table2(p: &Parameters, effort: Effort<'_>) -> anyhow::Result<Outco
     Ok(outcome)
 }
 
+/// N_migrate as it is published: the time that the job takes over the slice. All printed
+/// figures but LevelDB's are a whole number of seconds over 11 ms, rounded down (2.5,
+/// DERIVED), which no count of moves would be. Ours are counted beside it.
 pub(super) fn table3(p: &Parameters, effort: Effort<'_>) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::default();
     for (name, solo_s) in APPS.iter().zip(SOLO_S) {
         let solo = same(p, name, ARMS[0], 1, effort)?.vms[0].bytes;
         let vanilla = same(p, name, ARMS[0], 2, effort)?.vms[0].bytes;
         let did = same(p, name, ARMS[1], 2, effort)?.vms[0];
-        let moves = did.moves * solo_s * solo / did.bytes.max(1.0);
+        let longer = solo / did.bytes.max(1.0);
         let least = solo_s / slice(p)?.as_secs_f64();
-        outcome.row(format!("{name}/N_migrate"), moves);
+        outcome.row(format!("{name}/N_migrate"), least * longer);
         outcome.row(format!("{name}/N_min"), least);
-        outcome.row(format!("{name}/P"), moves / least);
+        outcome.row(format!("{name}/P"), longer);
+        outcome.row(format!("{name}/moves"), did.moves * solo_s * longer);
         outcome.row(format!("{name}/speedup"), did.bytes / vanilla.max(1.0));
     }
     Ok(outcome)
