@@ -190,6 +190,12 @@ held_on() {
 	[ "$(mask "$r0")" = "$1" ] || [ "$(mask "$r1")" = "$1" ]
 }
 
+# A reader that begins in the cpuset.
+narrow() {
+	exec sh -c 'echo $$ >/sys/fs/cgroup/readers/cgroup.procs
+		exec dd if=/dev/vda of=/dev/null bs=4k iflag=direct $1 2>/dev/null' sh "$1"
+}
+
 configure
 dd if=/dev/vda of=/dev/null bs=4k iflag=direct 2>/dev/null &
 r0=$!
@@ -219,8 +225,16 @@ until_ok "$daemon" both_held && echo "cpuset joined yes"
 echo 0-1 >/sys/fs/cgroup/readers/cpuset.cpus
 until_ok "$daemon" both_held && echo "cpuset both yes"
 refused cpuset
+# Readers that were never seen in a wider one: what it gains is open to them, too.
+kill "$r0" "$r1"
+wait "$r0" "$r1"
+narrow "" &
+r0=$!
+narrow skip=100000 &
+r1=$!
+until_ok "$daemon" both_held && echo "anew held yes"
 echo 0-2 >/sys/fs/cgroup/readers/cpuset.cpus
-until_ok "$daemon" held_on 2 && echo "widened held yes"
+if until_ok "$daemon" held_on 2; then echo "widened held yes"; else echo "widened held no: $(mask "$r0") $(mask "$r1"), $(cat /tmp/status)"; fi
 
 kill -TERM "$daemon"
 wait "$daemon"
@@ -249,6 +263,7 @@ fn root_vm_6_12_three_vcpus_go_on_with_those_that_are_left() {
         ),
         ("online", &["held yes"]),
         ("cpuset", &["joined yes", "both yes", "moves yes"]),
+        ("anew", &["held yes"]),
         ("widened", &["held yes"]),
         ("ended", &["0"]),
         ("after", &["0-2 0-2"]),

@@ -51,6 +51,7 @@ use super::journal::Original;
 use super::journal::Position;
 use super::journal::Slot;
 use super::lever::Probe;
+use super::mask;
 use super::restore;
 use super::restore::Summary;
 use super::task::Roots;
@@ -135,7 +136,7 @@ impl Held {
     #[must_use]
     pub fn allowed(&self) -> CpuSet {
         self.0.permitted.map_or(self.0.seen, |permitted| {
-            permitted.and(&self.0.original.mask)
+            permitted.and(&mask::owners(&self.0.original))
         })
     }
 
@@ -427,7 +428,7 @@ impl Actor {
             .ok()
             .and_then(|dir| self.settings.roots.permitted(&dir))
             .map_or(held.allowed(), |permitted| {
-                permitted.and(&held.0.original.mask)
+                permitted.and(&mask::owners(&held.0.original))
             })
     }
 }

@@ -152,7 +152,7 @@ impl Actor {
         let inner = &*held.0;
         let (tid, key) = (inner.tid(), inner.original.key);
         let start = now();
-        if !inner.original.mask.contains(to) {
+        if !mask::owners(&inner.original).contains(to) {
             return Err(MoveError::Invalid {
                 key,
                 cpu: to,
