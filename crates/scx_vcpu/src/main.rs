@@ -72,7 +72,7 @@ enum Command {
 
 /// Loads a policy and keeps it until Ctrl-C; then the kernel's own scheduler
 /// has the machine again, as it has after a crash or a kill. While there is no
-/// vCPU it is not in the kernel's way.
+/// vCPU that wants CPU time it is not in the kernel's way.
 #[derive(Debug, clap::Args)]
 struct RunArgs {
     /// Who decides which vCPU is next.
@@ -99,6 +99,10 @@ struct RunArgs {
     /// How long a vCPU may wait for its turn until the kernel ends the scheduler.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = watchdog)]
     watchdog: Duration,
+    /// Leave the kernel after so long in which each vCPU ran and waited for less than a tenth of
+    /// the time, and come back with the first that wants more; 0s: stay.
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = humantime::parse_duration)]
+    rest_after: Duration,
     /// Entries of the table of vCPUs: to see what happens when it is full.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), hide = true)]
     table: Option<u32>,
@@ -319,6 +323,7 @@ fn schedule(args: &RunArgs) -> anyhow::Result<()> {
         length: args.length,
         watchdog: args.watchdog,
         table: args.table,
+        rest_after: (!args.rest_after.is_zero()).then_some(args.rest_after),
     };
     run::run(&options, &stop_flag()?, |vms, vcpus, cores| {
         let cores = cores.map_or(String::new(), |cores| format!(", {cores}"));
@@ -410,6 +415,8 @@ fn show(vcpus: &[table::Vcpu], json: bool) -> anyhow::Result<()> {
         print!("{}", table::text(vcpus));
         if vcpus.is_empty() {
             println!("no vCPU: it waits for the first one");
+        } else if vcpus.iter().all(|vcpu| vcpu.state == table::State::Rests) {
+            println!("no vCPU wants CPU time: the kernel's own scheduler has them until one does");
         }
     }
     Ok(())

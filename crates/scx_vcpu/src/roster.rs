@@ -190,11 +190,10 @@ impl Roster {
         self.cores.as_ref()
     }
 
-    /// CPUs have come or gone: other cores, and new counters. What VMs are worth stays.
+    /// CPUs have come or gone: other cores. What VMs are worth stays.
     pub(crate) fn relabel(&mut self, cores: Option<Cores>) {
         self.cores = cores;
         for vm in self.vms.values_mut() {
-            vm.last = (0, Ns::ZERO);
             for seat in vm.seats.values_mut() {
                 seat.home = None;
             }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The life of a scheduler: load, find vCPUs, follow them, record, end.
 
+mod kept;
 mod pin;
 pub(crate) mod record;
+mod rest;
 
 use std::io::Read;
 use std::mem::MaybeUninit;
@@ -45,10 +47,14 @@ use crate::skel::main::MainSkel;
 use crate::sleep;
 use crate::sleep::Sleeps;
 use crate::table;
+use crate::table::State;
 use crate::tell::Teller;
 use crate::watch;
+use kept::Kept;
 use pin::Pin;
 use record::Recorder;
+use rest::Rest;
+use rest::Used;
 
 /// How often the trace is emptied, and at most so late a signal is seen.
 pub(crate) const ROUND: Duration = Duration::from_millis(100);
@@ -92,6 +98,22 @@ pub struct Options {
     pub watchdog: Duration,
     /// So many entries has the table of vCPUs; `None`: as many as it can have.
     pub table: Option<u32>,
+    /// Leave the kernel after so long in which no vCPU has wanted CPU time, until one does;
+    /// `None`: never. A trace, of every on and off instant, and [`Rules::Never`] never do.
+    pub rest_after: Option<Duration>,
+}
+
+impl Options {
+    /// The same, if this kernel counts what threads have.
+    fn rest_after(&self) -> Option<Duration> {
+        let own = std::process::id();
+        let counts = Used::of_thread(own, own).is_some_and(|used| used.ran > Ns::ZERO);
+        if !counts {
+            tracing::info!("this kernel does not count what threads had (CONFIG_SCHED_INFO)");
+        }
+        let may = counts && self.trace.is_none() && !matches!(self.rules, Rules::Never);
+        self.rest_after.filter(|_| may)
+    }
 }
 
 /// Instructions that the kernel's verifier went through for each program with these rules,
@@ -110,6 +132,7 @@ pub fn verified(rules: Rules) -> anyhow::Result<Vec<(String, u32)>> {
         length: None,
         watchdog: *WATCHDOG.end(),
         table: None,
+        rest_after: None,
     })
 }
 
@@ -125,9 +148,10 @@ pub fn possible_cpus() -> anyhow::Result<u32> {
 /// Loads the scheduler and keeps it until `stop` is set. When a CPU comes or goes the
 /// kernel ends every scheduler: it is loaded again then, with the same roster.
 ///
-/// It is attached only while there are vCPUs. A kernel with any scheduler attached takes 9 %
-/// longer for each wake-up of an ordinary thread (docs/scx_vcpu.md), for nothing where there is
-/// nobody to schedule. The first vCPU runs in the fair class for as long as attaching takes.
+/// It is attached only while there are vCPUs that want CPU time. A kernel with any scheduler
+/// attached takes 9 % longer for each wake-up of an ordinary thread (docs/scx_vcpu.md), for
+/// nothing where there is nobody to schedule. The first vCPU runs in the fair class for as long
+/// as attaching takes.
 ///
 /// `ready` is called once, when so many vCPUs of so many VMs are being scheduled, or none are
 /// there; its last argument are iSche's cores, for people.
@@ -158,6 +182,8 @@ pub fn run(
         roster: Mutex::new(Roster::new(options.config.clone(), cores)),
         control,
         file: watch::Watched::new(options.file.as_deref()),
+        rest: Rest::new(options.rest_after(), Instant::now()),
+        kept: Kept::default(),
         pins: None,
     };
     let mut ready = Some(ready);
@@ -171,6 +197,7 @@ pub fn run(
         match end {
             End::Over => return Ok(()),
             End::Empty => tracing::info!("no vCPU is left; waiting for the next one"),
+            End::Idle => tracing::info!("no vCPU wants CPU time; resting until one does"),
             End::Hotplug => {
                 if let Some(slept) = sleeps.awake(Path::new("/"), stop) {
                     tracing::info!(%slept, "the machine was suspended");
@@ -193,8 +220,10 @@ struct Lasting<'a> {
     roster: Mutex<Roster>,
     control: Server,
     file: watch::Watched<'a>,
+    rest: Rest,
+    kept: Kept,
     /// The last one's until the next one has its own: somebody may look on.
-    pins: Option<[Pin; 3]>,
+    pins: Option<[Pin; table::PINS.len()]>,
 }
 
 /// Why a scheduler has ended that did nothing wrong.
@@ -203,6 +232,8 @@ enum End {
     Over,
     /// No vCPU has been there for [`EMPTY`].
     Empty,
+    /// No vCPU has wanted CPU time for [`Options::rest_after`].
+    Idle,
     /// A CPU came or went.
     Hotplug,
 }
@@ -235,6 +266,8 @@ fn schedule(
         roster,
         control,
         file,
+        rest,
+        kept,
         pins,
     } = lasting;
     let (options, recorder, roster) = (*options, &*recorder, &*roster);
@@ -304,13 +337,20 @@ fn schedule(
         Pin::new(&mut skel.maps.table, table::PIN),
         Pin::new(&mut skel.maps.wakers, table::PIN_WAKERS),
         Pin::new(&mut skel.maps.bss, table::PIN_COUNTS),
+        Pin::new(&mut skel.maps.past, table::PIN_PAST),
     ]);
     let entries = libbpf_rs::MapHandle::try_from(&skel.maps.table).map_err(refuse)?;
+    let wakers = libbpf_rs::MapHandle::try_from(&skel.maps.wakers).map_err(refuse)?;
+    let past = libbpf_rs::MapHandle::try_from(&skel.maps.past).map_err(refuse)?;
     let pcpus = libbpf_rs::MapHandle::try_from(&skel.maps.pcpus).map_err(refuse)?;
     let (possible, mut seen) = (possible_cpus()?, Vec::new());
+    kept.tell_wakers(&wakers)?;
     let mut ops = None;
-    if !lock(&seats).is_empty() {
-        ops = Some(Attached::new(&mut skel.maps.vcpu_ops, &skel.progs)?);
+    if lock(&seats).is_empty() {
+        rest.end(Instant::now());
+    } else if !rest.rests() {
+        ops = Some(attach(&mut skel.maps.vcpu_ops, &skel.progs, &past, kept)?);
+        rest.end(Instant::now());
     }
     let (vms, vcpus) = lock(&seats).count();
     ready(vms, vcpus, lock(roster).labels());
@@ -328,8 +368,17 @@ fn schedule(
         if let Some(error) = lock(&refused).take() {
             return Err(error);
         }
-        if ops.is_none() && !lock(&seats).is_empty() {
-            ops = Some(Attached::new(&mut skel.maps.vcpu_ops, &skel.progs)?);
+        let vcpus = lock(&seats).vcpus();
+        let is_idle = rest.look(Instant::now(), &vcpus, Used::of);
+        if ops.is_none() && !vcpus.is_empty() && !rest.rests() {
+            ops = Some(attach(&mut skel.maps.vcpu_ops, &skel.progs, &past, kept)?);
+            rest.end(Instant::now());
+        } else if ops.is_some() && is_idle && !vcpus.is_empty() {
+            // The kernel counts a wait when it ends.
+            let table = table::entries(&entries, positions(&skel))?;
+            if table.iter().all(|vcpu| vcpu.state == State::Asleep) {
+                break End::Idle;
+            }
         }
         control.serve(|change| {
             if let Some(why) = control::unheeded(&options.rules, change) {
@@ -378,9 +427,14 @@ fn schedule(
             lock(&seats).retain(|tid| seat::policy_of(tid).is_some());
             if !lock(&seats).is_empty() {
                 empty = None;
+                if ops.is_none() {
+                    // For `list`.
+                    kept.tell(&past)?;
+                }
             } else if ops.is_some() && empty.get_or_insert(looked).elapsed() >= EMPTY {
                 break End::Empty;
-            } else if ops.is_none() && watch::hotplugs() != hotplugs {
+            }
+            if ops.is_none() && watch::hotplugs() != hotplugs {
                 // Attached it would end at once.
                 break End::Hotplug;
             }
@@ -394,7 +448,7 @@ fn schedule(
                 let told = lock(roster).reload(config, cores);
                 tell(told)?;
                 tracing::info!(labels = lock(roster).labels(), "read the policy file again");
-            } else if lock(roster).is_automatic() {
+            } else if ops.is_some() && lock(roster).is_automatic() {
                 let told =
                     lock(roster).period(&table::entries(&entries, positions(&skel))?, length);
                 tell(told)?;
@@ -429,8 +483,16 @@ fn schedule(
     // scheduler itself.
     drop(watcher);
     drop(rings);
+    let vcpus = lock(&seats).vcpus();
     drop(seats);
     drop(ops);
+    if matches!(end, End::Idle | End::Hotplug) {
+        kept.keep((&entries, &wakers), positions(&skel), &vcpus)?;
+        kept.tell(&past)?;
+    }
+    if matches!(end, End::Idle) {
+        rest.begin();
+    }
     let lost = skel
         .maps
         .bss_data
@@ -440,6 +502,19 @@ fn schedule(
         tracing::warn!(lost, "events did not fit into the trace");
     }
     Ok(end)
+}
+
+/// Attaches the scheduler, for which vCPUs go on with what is in `past`.
+fn attach(
+    ops: &mut libbpf_rs::MapMut<'_>,
+    programs: &MainProgs<'_>,
+    past: &libbpf_rs::MapHandle,
+    kept: &mut Kept,
+) -> anyhow::Result<Attached> {
+    kept.tell(past)?;
+    let attached = Attached::new(ops, programs)?;
+    kept.forget(past);
+    Ok(attached)
 }
 
 /// The scheduler in the kernel, where it has all threads of SCHED_EXT; and its trace.

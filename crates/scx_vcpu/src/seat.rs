@@ -104,6 +104,11 @@ impl Seats {
         self.ours.is_empty()
     }
 
+    /// All of them. One that has gone counts as above.
+    pub(crate) fn vcpus(&self) -> Vec<Found> {
+        self.ours.values().map(|seat| seat.found).collect()
+    }
+
     /// How many VMs and vCPUs are ours and alive.
     pub(crate) fn count(&mut self) -> (usize, usize) {
         self.retain(|tid| policy_of(tid).is_some());

@@ -33,8 +33,11 @@ pub(crate) const PIN_WAKERS: &str = "/sys/fs/bpf/scx_vcpu_wakers";
 /// The same for the programs' counters.
 pub(crate) const PIN_COUNTS: &str = "/sys/fs/bpf/scx_vcpu_counts";
 
+/// The same for what vCPUs had before it was attached.
+pub(crate) const PIN_PAST: &str = "/sys/fs/bpf/scx_vcpu_past";
+
 /// All of them.
-pub(crate) const PINS: [&str; 3] = [PIN, PIN_WAKERS, PIN_COUNTS];
+pub(crate) const PINS: [&str; 4] = [PIN, PIN_WAKERS, PIN_COUNTS, PIN_PAST];
 
 /// Entries read at once.
 const BATCH: u32 = 256;
@@ -49,6 +52,9 @@ pub enum State {
     Waits,
     /// It has a pCPU.
     Runs,
+    /// It is the kernel's own scheduler's, since no vCPU wants CPU time
+    /// ([`crate::run::Options::rest_after`]).
+    Rests,
 }
 
 /// One vCPU. Times and numbers count from when it was found.
@@ -59,7 +65,8 @@ pub struct Vcpu {
     /// What the VMM calls its VM, or how the VMM itself is called; for people.
     #[serde(default)]
     pub name: String,
-    /// Policy that schedules it, as `--policy` takes it; empty if it is not known.
+    /// Policy that schedules it, as `--policy` takes it; empty if it is not known, or while it
+    /// rests.
     #[serde(default)]
     pub policy: String,
     /// The thread.
@@ -157,6 +164,7 @@ fn is_held(pcpu: &sv_pcpu, now: Time) -> bool {
 }
 
 /// All vCPUs of the scheduler that runs on this machine; none while it waits for the first.
+/// While it rests they have what it had written a second ago at most.
 ///
 /// # Errors
 /// None runs, or not permitted.
@@ -169,25 +177,51 @@ pub fn read() -> anyhow::Result<Vec<Vcpu>> {
             waits,
             "scx_vcpu does not run on this machine; start it with `scx_vcpu run`"
         );
-        return Ok(Vec::new());
+        let mut vcpus = at_rest();
+        complete(&mut vcpus, "");
+        return Ok(vcpus);
     };
     let map = MapHandle::from_pinned_path(Path::new(PIN)).with_context(|| {
         format!("cannot open {PIN}; run as root, on a machine with /sys/fs/bpf mounted")
     })?;
     let mut vcpus = entries(&map, u32::MAX)?;
+    complete(&mut vcpus, policy);
+    Ok(vcpus)
+}
+
+/// Those of a scheduler that has left the kernel until one of them wants CPU time.
+fn at_rest() -> Vec<Vcpu> {
+    // None: it waits for its first vCPU, or is of a version that knows no rest.
+    let Ok(map) = MapHandle::from_pinned_path(Path::new(PIN_PAST)) else {
+        return Vec::new();
+    };
+    let entries = map.keys().filter_map(|tid| {
+        let entry = map.lookup(&tid, MapFlags::ANY).ok()??;
+        let vcpu = decode(&entry)?;
+        Some(Vcpu {
+            state: State::Rests,
+            ..vcpu
+        })
+    });
+    let mut vcpus: Vec<Vcpu> = entries.collect();
+    vcpus.sort_by_key(|vcpu| (vcpu.vm, vcpu.vcpu));
+    vcpus
+}
+
+/// What is not in the entries themselves.
+fn complete(vcpus: &mut [Vcpu], policy: &str) {
     // Its own version has it; the counters are of use without.
     if let Ok(map) = MapHandle::from_pinned_path(Path::new(PIN_WAKERS)) {
-        add_wakers(&map, &mut vcpus);
+        add_wakers(&map, vcpus);
     }
     // Last: both counters are of nearly the same moment.
     let mut names = BTreeMap::new();
-    for vcpu in &mut vcpus {
+    for vcpu in &mut *vcpus {
         let name = names.entry(vcpu.vm).or_insert_with(|| name::of(vcpu.vm));
         vcpu.name.clone_from(name);
         policy.clone_into(&mut vcpu.policy);
     }
-    add_shares(&mut vcpus);
-    Ok(vcpus)
+    add_shares(vcpus);
 }
 
 /// What the scheduler that runs on this machine had no room or memory for; nothing if none runs.
@@ -243,18 +277,21 @@ fn add_wakers(map: &impl MapCore, vcpus: &mut [Vcpu]) {
 /// The entries in use of a table, of its first `positions`: the slow loops know how many
 /// were ever used, and the whole table is a megabyte.
 pub(crate) fn entries(map: &MapHandle, positions: u32) -> anyhow::Result<Vec<Vcpu>> {
-    let mut vcpus = Vec::new();
+    let mut vcpus: Vec<Vcpu> = raw(map, positions)?.iter().filter_map(of_entry).collect();
+    vcpus.sort_by_key(|vcpu| (vcpu.vm, vcpu.vcpu));
+    Ok(vcpus)
+}
+
+/// The same as they lie there, with those that nobody has.
+pub(crate) fn raw(map: &MapHandle, positions: u32) -> anyhow::Result<Vec<sv_vcpu>> {
     if positions == 0 {
-        return Ok(vcpus);
+        return Ok(Vec::new());
     }
     let batches = map
         .lookup_batch(BATCH.min(positions), MapFlags::ANY, MapFlags::ANY)
         .context("cannot read the table of vCPUs")?;
-    for (_, bytes) in batches.take(positions as usize) {
-        vcpus.extend(decode(&bytes));
-    }
-    vcpus.sort_by_key(|vcpu| (vcpu.vm, vcpu.vcpu));
-    Ok(vcpus)
+    let entries = batches.take(positions as usize);
+    Ok(entries.filter_map(|(_, bytes)| plain(&bytes)).collect())
 }
 
 /// A structure of the BPF side: plain integers, of which any bytes make one.
@@ -272,9 +309,19 @@ pub(crate) fn plain<T: Plain>(bytes: &[u8]) -> Option<T> {
     Some(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
 }
 
+/// The bytes of an entry.
+pub(crate) fn bytes_of(entry: &sv_vcpu) -> &[u8] {
+    // SAFETY: plain integers without gaps, borrowed for as long as the bytes are.
+    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(entry).cast(), size_of::<sv_vcpu>()) }
+}
+
 /// Reads `struct sv_vcpu`; `None` if nobody has the entry.
 fn decode(bytes: &[u8]) -> Option<Vcpu> {
-    let entry: sv_vcpu = plain(bytes)?;
+    of_entry(&plain(bytes)?)
+}
+
+/// `None` if nobody has the entry.
+fn of_entry(entry: &sv_vcpu) -> Option<Vcpu> {
     Some(Vcpu {
         // enum sv_state
         state: match entry.state {
@@ -377,6 +424,7 @@ pub fn text(vcpus: &[Vcpu]) -> String {
                 State::Asleep => "asleep",
                 State::Waits => "waits",
                 State::Runs => "runs",
+                State::Rests => "rests",
             },
             wakers(&vcpu.wakers)
         );

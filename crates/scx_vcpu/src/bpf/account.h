@@ -10,6 +10,7 @@
  */
 #pragma once
 
+#include "past.h"
 #include "table.h"
 #include "vcpu.h"
 #include "waiting.h"
@@ -118,6 +119,7 @@ static __always_inline void enter(struct task_struct *p)
 	v->ivcredit = v->consumed = 0;
 	v->event_at_ns = v->events_counted = v->events = v->event_ema_ns = 0;
 	v->event_ema_valid = v->in_group = 0;
+	go_on(v);
 	knobs->slot = search.slot;
 	/* Only ever grows, also if several enter at once: who is above it is seen by nobody
 	 * who walks over the table. */

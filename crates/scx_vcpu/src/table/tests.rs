@@ -29,18 +29,13 @@ fn entry(state: u32, ran: u64) -> sv_vcpu {
     }
 }
 
-fn bytes(entry: &sv_vcpu) -> &[u8] {
-    // SAFETY: plain integers without gaps, borrowed for as long as the bytes are.
-    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(entry).cast(), size_of::<sv_vcpu>()) }
-}
-
 fn vcpu(state: u32, ran: u64) -> Option<Vcpu> {
-    decode(bytes(&entry(state, ran)))
+    decode(bytes_of(&entry(state, ran)))
 }
 
 #[test]
 fn an_entry_is_read_as_it_lies_there() {
-    let vcpu = decode(bytes(&entry(3, 10))).unwrap();
+    let vcpu = decode(bytes_of(&entry(3, 10))).unwrap();
     assert_eq!((vcpu.vm, vcpu.tid, vcpu.vcpu, vcpu.weight), (7, 70, 1, 512));
     assert_eq!(vcpu.class, Class::Io);
     assert_eq!(
@@ -50,8 +45,8 @@ fn an_entry_is_read_as_it_lies_there() {
     assert_eq!(vcpu.longest_wait, Ns(12));
     assert_eq!((vcpu.io, vcpu.ipi, vcpu.credit), (8, 9, -3_000_000));
     assert_eq!((vcpu.halts, vcpu.halted, vcpu.wake_ipis), (6, Ns(7), 5));
-    assert_eq!(decode(bytes(&entry(0, 10))), None, "nobody's");
-    assert_eq!(decode(&bytes(&entry(3, 10))[..100]), None);
+    assert_eq!(decode(bytes_of(&entry(0, 10))), None, "nobody's");
+    assert_eq!(decode(&bytes_of(&entry(3, 10))[..100]), None);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 # Run in a VM by cost.rs, which sets $rounds, $policies and $empty: what ordinary threads of a
-# host pay: without a VM, beside one that sleeps, and beside vCPUs that compute on both pCPUs.
+# host pay: without a VM, beside one that sleeps (with a scheduler that stays, and with one that
+# rests meanwhile), and beside vCPUs that compute on both pCPUs.
 # Each round has each arm once, and each round begins with another one. The empty scheduler
 # would keep vCPUs from running.
 
@@ -11,13 +12,14 @@ bench() {
 	echo "$1-wake $(vlab load wake --threads 1 --every 1ms --for 3s)"
 }
 
-# measured BESIDE LOOPS ARM...
+# measured BESIDE LOOPS REST ARM...
 measured() {
-	beside=$1 loops=$2
-	shift 2
+	beside=$1 loops=$2 rest=$3
+	shift 3
 	for round in $(seq 1 "$rounds"); do
 		for arm in "$@"; do
-			[ "$arm" = none ] || start "$arm"
+			[ "$arm" = none ] || start "$arm" --rest-after "$rest"
+			[ "$beside" != rests ] || until_ok state_is disabled
 			echo "$beside-$arm-$round-state $(cat /sys/kernel/sched_ext/state)"
 			bench "$beside-$arm-$round" "$loops"
 			[ "$arm" = none ] || finish cost
@@ -30,14 +32,16 @@ measured() {
 }
 
 # shellcheck disable=SC2086 # words
-measured nothing 10000 none $policies
+measured nothing 10000 30s none $policies
 # Its vCPUs are there and never wake: the scheduler is attached and has nothing to do.
 vlab load vm --cpus 0-1 --for 700s >/dev/null &
 asleep=$!
 until_ok there 2
 kill -STOP "$asleep"
 # shellcheck disable=SC2086 # words
-measured asleep 10000 none $empty $policies
+measured asleep 10000 0s none $empty $policies
+# shellcheck disable=SC2086 # words
+measured rests 10000 1s none $policies
 kill -KILL "$asleep"
 until_ok there 0
 # Not nice: the host's own threads and vCPUs are equals to the kernel.
@@ -46,4 +50,4 @@ for vm in 1 2; do
 done
 until_ok there 4
 # shellcheck disable=SC2086 # words
-measured computing 1000 none $policies
+measured computing 1000 30s none $policies

@@ -23,6 +23,7 @@ mod knobs;
 mod papers;
 mod patience;
 mod policies;
+mod rests;
 mod service;
 mod shares;
 mod suspend;
@@ -142,7 +143,9 @@ fn number(output: &Output, key: &str) -> u64 {
 
 /// So many vCPUs, VMs in the order in which they were started.
 fn vcpus(output: &Output, key: &str, count: usize) -> Vec<Vcpu> {
-    let mut vcpus: Vec<Vcpu> = serde_json::from_str(said(output, key)).unwrap();
+    // Why there are none is further below in what the script says.
+    let mut vcpus: Vec<Vcpu> = serde_json::from_str(said(output, key))
+        .unwrap_or_else(|error| panic!("{key}: {error}\n{}\n{}", output.stdout, output.serial));
     assert_eq!(vcpus.len(), count, "{vcpus:?}");
     vcpus.sort_by_key(|vcpu| (vcpu.vm, vcpu.vcpu));
     vcpus

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What vCPUs had, for as long as no scheduler of ours is in the kernel: their counters go on
+//! when the next one is attached, and `scx_vcpu list` shows them until then.
+//!
+//! Run and waited time are exact, by the kernel's own count of each thread. Turns, interrupts
+//! and halts are counted by our programs only, and not meanwhile.
+
+use std::collections::BTreeMap;
+
+use anyhow::Context;
+use libbpf_rs::MapCore;
+use libbpf_rs::MapFlags;
+use libbpf_rs::MapHandle;
+use units::Ns;
+
+use super::rest::Used;
+use crate::seat::Found;
+use crate::skel::main::types::sv_vcpu;
+use crate::sleep;
+use crate::table;
+
+/// A vCPU without a scheduler.
+#[derive(Clone, Copy, Debug)]
+struct Past {
+    /// As it was when its scheduler left; it was last accounted at `since_ns`.
+    entry: sv_vcpu,
+    /// What its thread had had by then.
+    used: Used,
+}
+
+impl Past {
+    /// The entry at `now` of `CLOCK_MONOTONIC`, when its thread has had `used`.
+    fn at(&self, used: Used, now: units::Time) -> sv_vcpu {
+        let (ran, waited) = (used.ran - self.used.ran, used.waited - self.used.waited);
+        let passed = Ns(now.0.saturating_sub(self.entry.since_ns));
+        let slept = passed - ran - waited;
+        sv_vcpu {
+            // enum sv_state: nobody schedules it, and its entry is in use.
+            state: 1,
+            ran_ns: self.entry.ran_ns + ran.0,
+            waited_ns: self.entry.waited_ns + waited.0,
+            slept_ns: self.entry.slept_ns + slept.0,
+            ..self.entry
+        }
+    }
+}
+
+/// All of them, by thread, and who has woken whom.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    vcpus: BTreeMap<u32, Past>,
+    wakers: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Kept {
+    /// Of a scheduler that has just left the kernel, whose table had so many `positions` in use:
+    /// what `vcpus` had. Those that it did not schedule are as they were kept before.
+    pub(super) fn keep(
+        &mut self,
+        maps: (&MapHandle, &MapHandle),
+        positions: u32,
+        vcpus: &[Found],
+    ) -> anyhow::Result<()> {
+        let (entries, wakers) = maps;
+        let mut kept = BTreeMap::new();
+        for entry in table::raw(entries, positions)? {
+            let is_ours = |found: &Found| (found.vm, found.tid) == (entry.vm, entry.tid);
+            if !vcpus.iter().any(is_ours) {
+                continue;
+            }
+            let Some(used) = Used::of_thread(entry.vm, entry.tid) else {
+                continue;
+            };
+            let past = Past { entry, used };
+            // It may have had another position before.
+            let slot = kept.entry(entry.tid).or_insert(past);
+            if slot.entry.since_ns < entry.since_ns {
+                *slot = past;
+            }
+        }
+        self.vcpus.retain(|tid, past| {
+            vcpus
+                .iter()
+                .any(|found| (found.vm, found.tid) == (past.entry.vm, *tid))
+        });
+        self.vcpus.extend(kept);
+        self.wakers = wakers
+            .keys()
+            .filter_map(|key| {
+                let count = wakers.lookup(&key, MapFlags::ANY).ok()??;
+                Some((key, count))
+            })
+            .collect();
+        Ok(())
+    }
+
+    /// Tells a scheduler that is loaded and not attached, and who looks at its maps, what they
+    /// had until now.
+    pub(super) fn tell(&self, past: &impl MapCore) -> anyhow::Result<()> {
+        let now = sleep::monotonic();
+        for (tid, kept) in &self.vcpus {
+            let key = tid.to_ne_bytes();
+            let done = match Used::of_thread(kept.entry.vm, *tid) {
+                Some(used) => {
+                    let entry = kept.at(used, now);
+                    past.update(&key, table::bytes_of(&entry), MapFlags::ANY)
+                }
+                // It has ended.
+                None => match past.delete(&key) {
+                    Err(error) if error.kind() == libbpf_rs::ErrorKind::NotFound => Ok(()),
+                    done => done,
+                },
+            };
+            done.context("cannot keep what a vCPU had")?;
+        }
+        Ok(())
+    }
+
+    /// The scheduler is attached and has all of it. Another thread may have such an id later.
+    pub(super) fn forget(&mut self, past: &impl MapCore) {
+        for tid in self.vcpus.keys() {
+            // One that has ended has none.
+            let _ = past.delete(&tid.to_ne_bytes());
+        }
+        *self = Self::default();
+    }
+
+    /// The same of who has woken whom, once.
+    pub(super) fn tell_wakers(&self, wakers: &impl MapCore) -> anyhow::Result<()> {
+        for (key, count) in &self.wakers {
+            let done = wakers.update(key, count, MapFlags::ANY);
+            done.context("cannot keep who has woken a vCPU")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_without_a_scheduler_is_part_of_what_a_vcpu_had() {
+        let past = Past {
+            entry: sv_vcpu {
+                since_ns: 1000,
+                ran_ns: 10,
+                waited_ns: 20,
+                slept_ns: 30,
+                nr_turns: 4,
+                ..sv_vcpu::default()
+            },
+            used: Used {
+                ran: Ns(500),
+                waited: Ns(600),
+            },
+        };
+        let used = Used {
+            ran: Ns(503),
+            waited: Ns(604),
+        };
+        let entry = past.at(used, units::Time(1100));
+        assert_eq!((entry.state, entry.nr_turns), (1, 4));
+        assert_eq!(
+            (entry.ran_ns, entry.waited_ns, entry.slept_ns),
+            (13, 24, 30 + 93)
+        );
+    }
+}

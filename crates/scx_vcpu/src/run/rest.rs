@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! When the scheduler leaves the kernel although there are vCPUs, and when it comes back.
+//!
+//! With any scheduler of sched_ext attached a wake-up of an ordinary thread that finds its pCPU
+//! idle takes 9 % longer (docs/decisions/0020), for nothing while no vCPU wants CPU time. The
+//! measure is the kernel's own of each thread, and so the same whoever schedules it: what it ran
+//! and what it waited. A vCPU that waits wants time, however little it gets.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+use std::time::Instant;
+
+use units::Ns;
+
+use super::ROUND;
+use crate::seat::Found;
+
+/// So much of a [`ROUND`] and a vCPU wants CPU time, in thousandths. An idle Linux guest wanted
+/// half of that at most, on an emulator that makes it dear (docs/decisions/0020).
+const BUSY_PERMILLE: u64 = 100;
+
+/// A look at a vCPU takes some microseconds; with so much time for each all looks together take
+/// less than 1 % of a pCPU on the largest host.
+const EACH: Duration = Duration::from_millis(1);
+
+/// What a thread had so far, by the kernel's own count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Used {
+    /// On a CPU.
+    pub(super) ran: Ns,
+    /// Ready, and not on one; counted when that ends.
+    pub(super) waited: Ns,
+}
+
+impl Used {
+    /// Of a vCPU; `None`: it has gone, or the kernel does not count.
+    pub(super) fn of(vcpu: &Found) -> Option<Self> {
+        Self::of_thread(vcpu.vm, vcpu.tid)
+    }
+
+    /// By `/proc/PID/task/TID/schedstat`.
+    pub(super) fn of_thread(pid: u32, tid: u32) -> Option<Self> {
+        Self::parse(&std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut words = text.split_ascii_whitespace();
+        let mut time = || Some(Ns(words.next()?.parse().ok()?));
+        Some(Self {
+            ran: time()?,
+            waited: time()?,
+        })
+    }
+
+    fn wanted(self) -> Ns {
+        self.ran + self.waited
+    }
+}
+
+fn ns(length: Duration) -> Ns {
+    Ns(u64::try_from(length.as_nanos()).unwrap_or(u64::MAX / BUSY_PERMILLE))
+}
+
+/// Does it rest, or how long has nobody wanted anything?
+#[derive(Debug)]
+pub(super) struct Rest {
+    /// After so much time without wants; `None`: never.
+    after: Option<Duration>,
+    rests: bool,
+    looked: Instant,
+    quiet_since: Instant,
+    before: BTreeMap<u32, Ns>,
+}
+
+impl Rest {
+    /// It does not yet. `now`: the first look comes a [`ROUND`] later.
+    pub(super) fn new(after: Option<Duration>, now: Instant) -> Self {
+        Self {
+            after,
+            rests: false,
+            looked: now,
+            quiet_since: now,
+            before: BTreeMap::new(),
+        }
+    }
+
+    /// The scheduler has left the kernel for that reason and is to stay away.
+    pub(super) fn rests(&self) -> bool {
+        self.rests
+    }
+
+    /// It leaves the kernel.
+    pub(super) fn begin(&mut self) {
+        self.rests = true;
+    }
+
+    /// It is attached, or may be at once.
+    pub(super) fn end(&mut self, now: Instant) {
+        self.rests = false;
+        self.quiet_since = now;
+    }
+
+    /// Looks at these vCPUs if a round has passed since the last look; whether nobody has
+    /// wanted CPU time for long enough to leave. Ends the rest if somebody does. `used`: what
+    /// one had, `None` if it has gone.
+    pub(super) fn look(
+        &mut self,
+        now: Instant,
+        vcpus: &[Found],
+        used: impl Fn(&Found) -> Option<Used>,
+    ) -> bool {
+        let Some(after) = self.after else {
+            return false;
+        };
+        let length = now.duration_since(self.looked);
+        if length < ROUND.max(EACH * u32::try_from(vcpus.len()).unwrap_or(u32::MAX)) {
+            return false;
+        }
+        self.looked = now;
+        let much = ns(length) * BUSY_PERMILLE / 1000;
+        let wanted: BTreeMap<u32, Ns> = vcpus
+            .iter()
+            .filter_map(|vcpu| Some((vcpu.tid, used(vcpu)?.wanted())))
+            .collect();
+        // A new one begins by computing: its guest boots.
+        let wants = |(tid, now): (&u32, &Ns)| {
+            let before = self.before.get(tid);
+            before.is_none_or(|before| *now - *before >= much)
+        };
+        if wanted.iter().any(wants) {
+            self.end(now);
+        }
+        self.before = wanted;
+        !self.rests && now.duration_since(self.quiet_since) >= after
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AFTER: Duration = Duration::from_secs(1);
+
+    fn vcpus(count: u32) -> Vec<Found> {
+        let found = |vcpu| Found {
+            vm: 7,
+            tid: vcpu,
+            vcpu,
+        };
+        (0..count).map(found).collect()
+    }
+
+    /// So many rounds in each of which these threads want so many ms; the round after which
+    /// it is time to leave.
+    fn leaves(rest: &mut Rest, from: &mut Instant, had: &mut [u64], ms: &[u64]) -> Option<u32> {
+        for round in 1..=20 {
+            *from += ROUND;
+            for (had, ms) in had.iter_mut().zip(ms) {
+                *had += ms * 1_000_000;
+            }
+            let used = |vcpu: &Found| {
+                Some(Used {
+                    ran: Ns(had[vcpu.tid as usize] / 4),
+                    waited: Ns(had[vcpu.tid as usize] / 4 * 3),
+                })
+            };
+            if rest.look(*from, &vcpus(had.len() as u32), used) {
+                return Some(round);
+            }
+        }
+        None
+    }
+
+    #[test]
+    fn it_leaves_when_no_vcpu_wants_time_and_is_back_with_the_first_that_does() {
+        let mut now = Instant::now();
+        let mut rest = Rest::new(Some(AFTER), now);
+        let mut had = [0; 2];
+        assert_eq!(leaves(&mut rest, &mut now, &mut had, &[0, 10]), None);
+        // A round to see that the last busy one is over, and ten.
+        assert_eq!(leaves(&mut rest, &mut now, &mut had, &[4, 9]), Some(10));
+        rest.begin();
+        assert_eq!(leaves(&mut rest, &mut now, &mut had, &[9, 0]), None);
+        assert!(rest.rests(), "each below a tenth");
+        now += ROUND;
+        had[1] += 10_000_000;
+        let used = |vcpu: &Found| {
+            Some(Used {
+                ran: Ns::ZERO,
+                waited: Ns(had[vcpu.tid as usize]),
+            })
+        };
+        assert!(!rest.look(now, &vcpus(2), used));
+        assert!(!rest.rests(), "one that only waits wants time too");
+    }
+
+    #[test]
+    fn a_new_vcpu_ends_the_rest_and_one_that_goes_does_not() {
+        let start = Instant::now();
+        let mut rest = Rest::new(Some(AFTER), start);
+        let used = |_: &Found| Some(Used::default());
+        assert!(!rest.look(start + ROUND, &vcpus(2), used));
+        assert!(rest.look(start + AFTER * 2, &vcpus(2), used));
+        rest.begin();
+        let gone = |vcpu: &Found| used(vcpu).filter(|_| vcpu.tid == 0);
+        assert!(!rest.look(start + AFTER * 3, &vcpus(2), gone));
+        assert!(rest.rests());
+        assert!(!rest.look(start + AFTER * 3 + ROUND / 2, &vcpus(3), used));
+        assert!(rest.rests(), "not yet looked at");
+        assert!(!rest.look(start + AFTER * 4, &vcpus(3), used));
+        assert!(!rest.rests());
+    }
+
+    #[test]
+    fn who_never_rests_does_not() {
+        let start = Instant::now();
+        let mut rest = Rest::new(None, start);
+        let used = |_: &Found| Some(Used::default());
+        assert!(!rest.look(start + AFTER, &vcpus(2), used));
+        assert!(!rest.look(start + AFTER * 100, &vcpus(2), used));
+    }
+
+    #[test]
+    fn the_kernels_count_is_read() {
+        let used = Used::parse("23 42 7\n").unwrap();
+        assert_eq!((used.ran, used.waited), (Ns(23), Ns(42)));
+        assert_eq!(Used::parse("23\n"), None);
+        let own = std::process::id();
+        assert!(Used::of_thread(own, own).unwrap().ran > Ns::ZERO);
+        assert_eq!(Used::of_thread(own, 0), None);
+    }
+}

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+# Run in a VM by rests.rs: vCPUs that are there and want no CPU time, and then want some.
+
+export RUST_LOG=scx_vcpu=info NO_COLOR=1
+vm --cpus 0-1 --for 901s
+first=$!
+# Its vCPUs work for a moment every 100 ms.
+vm --cpus 0-1 --io 100ms --work 1000 --for 902s
+until_ok there 4
+
+rests() {
+	state_is disabled && scx_vcpu list --json | grep -q '"state":"rests"'
+}
+# On standard output: what `list` says, or nothing.
+listed_json() {
+	scx_vcpu list --json
+}
+
+# One that computes is enough to stay: looked at for three times as long as a rest needs.
+start credit2 --rest-after 2s
+seq=$(cat /sys/kernel/sched_ext/enable_seq)
+change 901s --weight 512
+sleep 6
+echo "busy-state $(cat /sys/kernel/sched_ext/state) $(($(cat /sys/kernel/sched_ext/enable_seq) - seq))"
+
+# Nobody wants anything.
+echo "before $(listed_json)"
+kill -STOP "$first"
+now "stopped-at"
+until_ok rests || echo "rest-lost $(cat /tmp/errors)"
+now "rested-at"
+echo "rest-early $(listed_json)"
+sleep 5
+echo "rest-late $(listed_json)"
+echo "rest-labels $(labels)"
+echo "rest-state $(cat /sys/kernel/sched_ext/state)"
+scx_vcpu list | tail -n 1 | sed 's/^/rest-says /'
+# What is said meanwhile counts afterwards.
+change 902s --weight 1024
+# A CPU that goes and comes back ends no rest.
+echo 0 >/sys/devices/system/cpu/cpu1/online
+echo 1 >/sys/devices/system/cpu/cpu1/online
+# Not a wait: what it does within the next seconds is to be over.
+sleep 4
+vcpus_on 1
+echo "hotplug-state $(cat /sys/kernel/sched_ext/state)"
+until_ok rests || echo "hotplug-lost $(cat /tmp/errors)"
+
+# One does. It runs while the scheduler is being attached.
+kill -CONT "$first"
+now "goes-on-at"
+until_ok state_is enabled || echo "attach-lost $(cat /tmp/errors)"
+now "attached-at"
+until_ok listed 4 || echo "listed-lost"
+echo "after $(listed_json)"
+measure weights 5
+
+# Ended while it rests.
+kill -STOP "$first"
+until_ok rests || echo "again-lost $(cat /tmp/errors)"
+cp /tmp/errors /tmp/told
+finish rests
+echo "rests-labels $(labels)"
+sed -n 's/.*scheduling took=/attach-took /p' /tmp/told
+ls /sys/fs/bpf | grep -c scx_vcpu | sed 's/^/rests-pins /'
+
+# Who is to stay does.
+start fixed --rest-after 0s
+sleep 5
+echo "stays-state $(cat /sys/kernel/sched_ext/state)"
+finish stays
+
+# A trace has every turn.
+start fixed --rest-after 1s --trace /tmp/trace
+sleep 5
+echo "traces-state $(cat /sys/kernel/sched_ext/state)"
+finish traces
