@@ -39,6 +39,14 @@ finish() {
 	cat /tmp/errors
 }
 
+# Loaded again it has a table of its own: another one than that in $table.
+table() {
+	stat -c %i /sys/fs/bpf/scx_vcpu_table
+}
+loaded_again() {
+	[ "$(table)" != "$table" ]
+}
+
 # Scheduling policies of the VMs' vCPU threads, each once: 0 is the fair class, 7 ours.
 labels() {
 	for task in /proc/[0-9]*/task/[0-9]*; do
@@ -63,9 +71,10 @@ ran() {
 	cat /proc/[0-9]*/task/[0-9]*/schedstat 2>/dev/null | awk '{ sum += $1 } END { print int(sum / 1000000) }'
 }
 
-# measure KEY [SECONDS]: what each vCPU gets in 3 s, or in so many.
+# measure KEY [SECONDS]: what each vCPU gets in 3 s, or in so many; else why nobody knows.
 measure() {
-	scx_vcpu stats --every "${2:-3}s" --count 1 --json >/tmp/stats
+	scx_vcpu stats --every "${2:-3}s" --count 1 --json >/tmp/stats 2>/tmp/stats-errors ||
+		echo "$1-unknown $? $(cat /tmp/stats-errors /tmp/errors)"
 	echo "$1 $(cat /tmp/stats)"
 }
 

@@ -116,6 +116,7 @@ fn root_vm_scx_vcpu_costs_ordinary_threads_little() {
             ..Machine::default()
         },
     );
+    assert!(!output.stdout.contains("-lost"), "{}", output.stdout);
     for (beside, attached) in BESIDE {
         for (policy, round) in POLICIES
             .into_iter()

@@ -12,6 +12,11 @@ bench() {
 	echo "$1-wake $(vlab load wake --threads 1 --every 1ms --for 3s)"
 }
 
+# It rests, and what that took is over.
+loaded_anew() {
+	state_is disabled && loaded_again
+}
+
 # measured BESIDE LOOPS REST ARM...
 measured() {
 	beside=$1 loops=$2 rest=$3
@@ -19,7 +24,10 @@ measured() {
 	for round in $(seq 1 "$rounds"); do
 		for arm in "$@"; do
 			[ "$arm" = none ] || start "$arm" --rest-after "$rest"
-			[ "$beside" != rests ] || until_ok state_is disabled
+			if [ "$beside" = rests ] && [ "$arm" != none ]; then
+				table=$(table)
+				until_ok loaded_anew || echo "$arm-lost"
+			fi
 			echo "$beside-$arm-$round-state $(cat /sys/kernel/sched_ext/state)"
 			bench "$beside-$arm-$round" "$loops"
 			[ "$arm" = none ] || finish cost

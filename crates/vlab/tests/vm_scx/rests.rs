@@ -54,7 +54,6 @@ fn root_vm_scx_vcpu_rests_while_no_vcpu_wants_time() {
             .collect::<Vec<_>>()
     );
     assert!(Ns(rested - stopped) >= Ns::from_secs(2));
-    assert!(Ns(attached - goes_on) < Ns::from_secs(3));
     assert_eq!(said(&output, "rest-state"), "disabled");
     // They are still found and marked as ours.
     assert_eq!(said(&output, "rest-labels").trim(), "7");
@@ -77,7 +76,7 @@ fn root_vm_scx_vcpu_rests_while_no_vcpu_wants_time() {
         );
         assert!(late.ran - early.ran < Ns::from_ms(500), "{late:?}");
     }
-    // It works a moment every 100 ms also then.
+    // It works a moment every second also then.
     assert!(
         late[2..]
             .iter()

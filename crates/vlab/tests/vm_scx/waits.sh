@@ -14,14 +14,6 @@ shows() {
 	scx_vcpu list | grep -q "$1"
 }
 
-# Loaded again it has a table of its own.
-table() {
-	stat -c %i /sys/fs/bpf/scx_vcpu_table
-}
-loaded_again() {
-	[ "$(table)" != "$table" ]
-}
-
 export RUST_LOG=scx_vcpu=info NO_COLOR=1
 before=$(seq)
 start credit2
