@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 # Run in a VM by cost.rs, which sets $rounds, $policies and $empty: what ordinary threads of a
 # host pay: without a VM, beside one that sleeps (with a scheduler that stays, and with one that
-# rests meanwhile), and beside vCPUs that compute on both pCPUs.
+# rests meanwhile), beside one that works now and then, and beside vCPUs that compute on both pCPUs.
 # Each round has each arm once, and each round begins with another one. The empty scheduler
 # would keep vCPUs from running.
 
@@ -51,6 +51,16 @@ measured asleep 10000 0s none $empty $policies
 # shellcheck disable=SC2086 # words
 measured rests 10000 1s none $policies
 kill -KILL "$asleep"
+until_ok there 0
+# A fifth of the time or so.
+vlab load vm --cpus 0-1 --io 10ms --work 1000000 --for 700s >/dev/null &
+partly=$!
+until_ok there 2
+now partly-from
+# shellcheck disable=SC2086 # words
+measured partly 10000 30s none $policies
+echo "partly-had $(cat /proc/$partly/task/*/schedstat | awk '{ sum += $1 } END { print sum / 1000000000 }') s of CPU time"
+kill -KILL "$partly"
 until_ok there 0
 # Not nice: the host's own threads and vCPUs are equals to the kernel.
 for vm in 1 2; do
