@@ -99,8 +99,8 @@ struct RunArgs {
     /// How long a vCPU may wait for its turn until the kernel ends the scheduler.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = watchdog)]
     watchdog: Duration,
-    /// Leave the kernel after so long in which each vCPU ran and waited for less than a tenth of
-    /// the time, and come back with the first that wants more; 0s: stay.
+    /// Leave the kernel after so long in which no vCPU ran for a tenth of the time, or waited for
+    /// half of it, and come back with the first that does; 0s: stay.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = humantime::parse_duration)]
     rest_after: Duration,
     /// Entries of the table of vCPUs: to see what happens when it is full.

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The life of a scheduler: load, find vCPUs, follow them, record, end.
 
+mod joins;
 mod kept;
 mod pin;
 pub(crate) mod record;
 mod rest;
+mod slow;
 
 use std::io::Read;
 use std::mem::MaybeUninit;
@@ -23,7 +25,6 @@ use libbpf_rs::RingBufferBuilder;
 use units::Ns;
 
 use crate::cgroup;
-use crate::config;
 use crate::config::Config;
 use crate::control;
 use crate::control::Answer;
@@ -34,27 +35,25 @@ use crate::load;
 pub use crate::load::Rules;
 use crate::load::refuse;
 use crate::lost::Lost;
-use crate::policy::balance::Balancer;
-use crate::policy::isacs;
 use crate::probe;
 use crate::roster::Roster;
 use crate::roster::Told;
 use crate::seat;
 use crate::seat::Found;
-use crate::seat::Seats;
 use crate::skel::main::MainProgs;
 use crate::skel::main::MainSkel;
-use crate::sleep;
 use crate::sleep::Sleeps;
 use crate::table;
 use crate::table::State;
 use crate::tell::Teller;
 use crate::watch;
+use joins::Joins;
 use kept::Kept;
 use pin::Pin;
 use record::Recorder;
 use rest::Rest;
 use rest::Used;
+use slow::Slow;
 
 /// How often the trace is emptied, and at most so late a signal is seen.
 pub(crate) const ROUND: Duration = Duration::from_millis(100);
@@ -274,40 +273,16 @@ fn schedule(
     libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Debug, libbpf_says)));
     let mut storage = MaybeUninit::uninit();
     let mut skel = load::load(options, hotplugs, &mut storage)?;
-    let seats = Mutex::new(Seats::default());
-    let refused = Mutex::new(None::<anyhow::Error>);
     let knobs = libbpf_rs::MapHandle::try_from(&skel.maps.vcpus).map_err(refuse)?;
     watch::set_core_slices(&skel, &options.rules, lock(roster).cores())?;
     let batch = libbpf_rs::MapHandle::try_from(&skel.maps.batch).map_err(refuse)?;
     let teller = Teller::new(&skel.progs.set_vcpus, batch, knobs);
     let tell = |told: Told| teller.tell(told);
-    let welcome = |found: Found| {
-        let line = config::command_line_of(found.vm);
-        let mut roster = lock(roster);
-        let mut told = roster.add(found, line, seat::allowed(found.tid));
-        told.extend(roster.weigh(|pid| cgroup::factor(Path::new("/"), pid)));
-        drop(roster);
-        tell(told)
-    };
-    let seat = |found: Found| {
-        if seat::is_real_time(found.tid) {
-            tracing::info!(
-                vm = found.vm,
-                vcpu = found.vcpu,
-                tid = found.tid,
-                "a real-time thread, which stays one"
-            );
-            return;
-        }
-        let taken = welcome(found).and_then(|_| {
-            let cannot = "cannot make a vCPU thread SCHED_EXT";
-            lock(&seats).take(found).context(cannot)
-        });
-        match taken {
-            Ok(true) => tracing::info!(vm = found.vm, vcpu = found.vcpu, tid = found.tid, "vCPU"),
-            Ok(false) => {}
-            Err(error) => *lock(&refused) = Some(error),
-        }
+    let joins = Joins {
+        roster,
+        teller: &teller,
+        seats: Mutex::default(),
+        refused: Mutex::default(),
     };
 
     let mut rings = RingBufferBuilder::new();
@@ -315,7 +290,7 @@ fn schedule(
         if let Some(found) =
             Found::decode(bytes).filter(|found| seat::is_there(Path::new(PROC), *found))
         {
-            seat(found);
+            joins.seat(found);
         }
         0
     })?;
@@ -330,7 +305,7 @@ fn schedule(
     // that a killed predecessor left in SCHED_EXT.
     let watcher = skel.progs.vcpu_runs.attach_trace().map_err(refuse)?;
     for found in list(&skel)? {
-        seat(found);
+        joins.seat(found);
     }
     *pins = None;
     *pins = Some([
@@ -342,21 +317,19 @@ fn schedule(
     let entries = libbpf_rs::MapHandle::try_from(&skel.maps.table).map_err(refuse)?;
     let wakers = libbpf_rs::MapHandle::try_from(&skel.maps.wakers).map_err(refuse)?;
     let past = libbpf_rs::MapHandle::try_from(&skel.maps.past).map_err(refuse)?;
-    let pcpus = libbpf_rs::MapHandle::try_from(&skel.maps.pcpus).map_err(refuse)?;
-    let (possible, mut seen) = (possible_cpus()?, Vec::new());
+    let mut slow = Slow::new(options, roster, &skel)?;
     kept.tell_wakers(&wakers)?;
     let mut ops = None;
-    if lock(&seats).is_empty() {
+    if lock(&joins.seats).is_empty() {
         rest.end(Instant::now());
     } else if !rest.rests() {
         ops = Some(attach(&mut skel.maps.vcpu_ops, &skel.progs, &past, kept)?);
         rest.end(Instant::now());
     }
-    let (vms, vcpus) = lock(&seats).count();
+    let (vms, vcpus) = lock(&joins.seats).count();
     ready(vms, vcpus, lock(roster).labels());
 
     let (mut looked, mut asked) = (Instant::now(), Instant::now());
-    let mut balancer = Balancer::default();
     let mut lost = Lost::default();
     // Since when there is no vCPU.
     let mut empty = None;
@@ -365,17 +338,17 @@ fn schedule(
             break End::Over;
         }
         recorder.hear(&rings)?;
-        if let Some(error) = lock(&refused).take() {
+        if let Some(error) = lock(&joins.refused).take() {
             return Err(error);
         }
-        let vcpus = lock(&seats).vcpus();
+        let vcpus = lock(&joins.seats).vcpus();
         let is_idle = rest.look(Instant::now(), &vcpus, Used::of);
         if ops.is_none() && !vcpus.is_empty() && !rest.rests() {
             ops = Some(attach(&mut skel.maps.vcpu_ops, &skel.progs, &past, kept)?);
             rest.end(Instant::now());
         } else if ops.is_some() && is_idle && !vcpus.is_empty() {
             // The kernel counts a wait when it ends.
-            let table = table::entries(&entries, positions(&skel))?;
+            let table = slow.table(positions(&skel))?;
             if table.iter().all(|vcpu| vcpu.state == State::Asleep) {
                 break End::Idle;
             }
@@ -391,17 +364,7 @@ fn schedule(
             }
             control::apply(&mut lock(roster), change, |told| teller.answer(told))
         });
-        if let Rules::Isacs(_) = options.rules
-            && options.config.isacs.io_balance != Some(false)
-        {
-            // Algorithm 2 (A5).
-            let loads = table::pcpus(&pcpus, possible, sleep::monotonic())?;
-            let table = table::entries(&entries, positions(&skel))?;
-            for (tid, cpu) in isacs::moves(&options.config.isacs, &loads, &table, &mut seen) {
-                let told = lock(roster).move_home(tid, Some(cpu));
-                tell(told)?;
-            }
-        }
+        tell(slow.each_round(positions(&skel))?)?;
         if asked.elapsed() >= COOKIES {
             // One that appears while we run.
             asked = Instant::now();
@@ -411,7 +374,7 @@ fn schedule(
             // A guest that only computes never leaves KVM_RUN: if its one call was missed, or
             // its thread has been a real-time one until now, nothing else tells of it.
             for found in list(&skel)? {
-                seat(found);
+                joins.seat(found);
             }
         }
         if looked.elapsed() >= PERIOD {
@@ -422,10 +385,8 @@ fn schedule(
                 lost = so_far;
                 tracing::warn!("{lost}");
             }
-            let mut told = lock(roster).retain(|tid| seat::policy_of(tid).is_some());
-            teller.retain(|tid| seat::policy_of(tid).is_some());
-            lock(&seats).retain(|tid| seat::policy_of(tid).is_some());
-            if !lock(&seats).is_empty() {
+            let mut told = joins.forget_gone();
+            if !lock(&joins.seats).is_empty() {
                 empty = None;
                 if ops.is_none() {
                     // For `list`.
@@ -448,30 +409,10 @@ fn schedule(
                 let told = lock(roster).reload(config, cores);
                 tell(told)?;
                 tracing::info!(labels = lock(roster).labels(), "read the policy file again");
-            } else if ops.is_some() && lock(roster).is_automatic() {
-                let told =
-                    lock(roster).period(&table::entries(&entries, positions(&skel))?, length);
-                tell(told)?;
+            } else if ops.is_some() {
+                tell(slow.classify(positions(&skel), length)?)?;
             }
-            if let Rules::Credit2(_) = options.rules
-                && options.config.credit2.balances != Some(false)
-            {
-                // K14.
-                let may = |tid, cpu| seat::allowed(tid).contains(&cpu);
-                let table = table::entries(&entries, positions(&skel))?;
-                // Nobody goes where host threads leave no time.
-                let pcpus = table::pcpus(&pcpus, possible, sleep::monotonic())?;
-                let mut cpus = watch::online()?;
-                cpus.retain(|cpu| !pcpus.get(*cpu as usize).is_some_and(|pcpu| pcpu.held));
-                let step = balancer.step(&table, length, &cpus, may);
-                let settled = step.settled.map(|tid| lock(roster).move_home(tid, None));
-                let moved = step
-                    .moves
-                    .map(|(tid, cpu)| lock(roster).move_home(tid, Some(cpu)));
-                for told in [settled, moved].into_iter().flatten() {
-                    tell(told)?;
-                }
-            }
+            tell(slow.balance(positions(&skel), length)?)?;
         }
         match ended::why(&skel) {
             None => {}
@@ -483,8 +424,8 @@ fn schedule(
     // scheduler itself.
     drop(watcher);
     drop(rings);
-    let vcpus = lock(&seats).vcpus();
-    drop(seats);
+    let vcpus = lock(&joins.seats).vcpus();
+    drop(joins);
     drop(ops);
     if matches!(end, End::Idle | End::Hotplug) {
         kept.keep((&entries, &wakers), positions(&skel), &vcpus)?;
@@ -509,11 +450,11 @@ fn attach(
     ops: &mut libbpf_rs::MapMut<'_>,
     programs: &MainProgs<'_>,
     past: &libbpf_rs::MapHandle,
-    kept: &mut Kept,
+    kept: &Kept,
 ) -> anyhow::Result<Attached> {
     kept.tell(past)?;
     let attached = Attached::new(ops, programs)?;
-    kept.forget(past);
+    kept.taken(past);
     Ok(attached)
 }
 

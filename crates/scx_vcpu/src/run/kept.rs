@@ -116,13 +116,14 @@ impl Kept {
         Ok(())
     }
 
-    /// The scheduler is attached and has all of it. Another thread may have such an id later.
-    pub(super) fn forget(&mut self, past: &impl MapCore) {
+    /// The scheduler is attached and has all of it. Another thread may have such an id later. Not
+    /// forgotten here: the kernel may end a scheduler before it has any thread, if a CPU has come
+    /// or gone since it was loaded.
+    pub(super) fn taken(&self, past: &impl MapCore) {
         for tid in self.vcpus.keys() {
             // One that has ended has none.
             let _ = past.delete(&tid.to_ne_bytes());
         }
-        *self = Self::default();
     }
 
     /// The same of who has woken whom, once.

@@ -4,7 +4,8 @@
 //! With any scheduler of sched_ext attached a wake-up of an ordinary thread that finds its pCPU
 //! idle takes 9 % longer (docs/decisions/0020), for nothing while no vCPU wants CPU time. The
 //! measure is the kernel's own of each thread, and so the same whoever schedules it: what it ran
-//! and what it waited. A vCPU that waits wants time, however little it gets.
+//! and what it waited. A vCPU that waits wants time, however little it gets; but one that wakes
+//! for a moment on a host whose own threads are busy waits, too.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,9 +16,13 @@ use units::Ns;
 use super::ROUND;
 use crate::seat::Found;
 
-/// So much of a [`ROUND`] and a vCPU wants CPU time, in thousandths. An idle Linux guest wanted
+/// Who runs for so much of a [`ROUND`] wants CPU time, in thousandths. An idle Linux guest ran for
 /// half of that at most, on an emulator that makes it dear (docs/decisions/0020).
-const BUSY_PERMILLE: u64 = 100;
+const RAN_PERMILLE: u64 = 100;
+
+/// Who runs and waits for so much of it does, too. More than ten that compute on one pCPU run for
+/// less than a tenth each, and so does one beside host threads that compute.
+const WANTED_PERMILLE: u64 = 500;
 
 /// A look at a vCPU takes some microseconds; with so much time for each all looks together take
 /// less than 1 % of a pCPU on the largest host.
@@ -52,13 +57,13 @@ impl Used {
         })
     }
 
-    fn wanted(self) -> Ns {
-        self.ran + self.waited
+    /// Had somebody who has had this and `before` it had that, so long before, wanted CPU time?
+    fn wants(self, before: Self, length: Duration) -> bool {
+        let ran = self.ran - before.ran;
+        let wanted = ran + (self.waited - before.waited);
+        let permille = |part: Ns| u128::from(part.0) * 1000 / length.as_nanos().max(1);
+        permille(ran) >= RAN_PERMILLE.into() || permille(wanted) >= WANTED_PERMILLE.into()
     }
-}
-
-fn ns(length: Duration) -> Ns {
-    Ns(u64::try_from(length.as_nanos()).unwrap_or(u64::MAX / BUSY_PERMILLE))
 }
 
 /// Does it rest, or how long has nobody wanted anything?
@@ -69,7 +74,7 @@ pub(super) struct Rest {
     rests: bool,
     looked: Instant,
     quiet_since: Instant,
-    before: BTreeMap<u32, Ns>,
+    before: BTreeMap<u32, Used>,
 }
 
 impl Rest {
@@ -117,20 +122,19 @@ impl Rest {
             return false;
         }
         self.looked = now;
-        let much = ns(length) * BUSY_PERMILLE / 1000;
-        let wanted: BTreeMap<u32, Ns> = vcpus
+        let had: BTreeMap<u32, Used> = vcpus
             .iter()
-            .filter_map(|vcpu| Some((vcpu.tid, used(vcpu)?.wanted())))
+            .filter_map(|vcpu| Some((vcpu.tid, used(vcpu)?)))
             .collect();
         // A new one begins by computing: its guest boots.
-        let wants = |(tid, now): (&u32, &Ns)| {
+        let wants = |(tid, had): (&u32, &Used)| {
             let before = self.before.get(tid);
-            before.is_none_or(|before| *now - *before >= much)
+            before.is_none_or(|before| had.wants(*before, length))
         };
-        if wanted.iter().any(wants) {
+        if had.iter().any(wants) {
             self.end(now);
         }
-        self.before = wanted;
+        self.before = had;
         !self.rests && now.duration_since(self.quiet_since) >= after
     }
 }
@@ -150,48 +154,36 @@ mod tests {
         (0..count).map(found).collect()
     }
 
-    /// So many rounds in each of which these threads want so many ms; the round after which
-    /// it is time to leave.
-    fn leaves(rest: &mut Rest, from: &mut Instant, had: &mut [u64], ms: &[u64]) -> Option<u32> {
+    /// Twenty rounds in each of which these threads run and wait for so many ms; the round
+    /// after which it is time to leave.
+    fn leaves(rest: &mut Rest, now: &mut Instant, had: &mut [Used; 2], ms: [(u64, u64); 2]) -> u32 {
         for round in 1..=20 {
-            *from += ROUND;
-            for (had, ms) in had.iter_mut().zip(ms) {
-                *had += ms * 1_000_000;
+            *now += ROUND;
+            for (had, (ran, waited)) in had.iter_mut().zip(ms) {
+                had.ran += Ns::from_ms(ran);
+                had.waited += Ns::from_ms(waited);
             }
-            let used = |vcpu: &Found| {
-                Some(Used {
-                    ran: Ns(had[vcpu.tid as usize] / 4),
-                    waited: Ns(had[vcpu.tid as usize] / 4 * 3),
-                })
-            };
-            if rest.look(*from, &vcpus(had.len() as u32), used) {
-                return Some(round);
+            if rest.look(*now, &vcpus(2), |vcpu| Some(had[vcpu.tid as usize])) {
+                return round;
             }
         }
-        None
+        0
     }
 
     #[test]
     fn it_leaves_when_no_vcpu_wants_time_and_is_back_with_the_first_that_does() {
         let mut now = Instant::now();
         let mut rest = Rest::new(Some(AFTER), now);
-        let mut had = [0; 2];
-        assert_eq!(leaves(&mut rest, &mut now, &mut had, &[0, 10]), None);
-        // A round to see that the last busy one is over, and ten.
-        assert_eq!(leaves(&mut rest, &mut now, &mut had, &[4, 9]), Some(10));
+        let mut had = [Used::default(); 2];
+        assert_eq!(leaves(&mut rest, &mut now, &mut had, [(0, 0), (10, 0)]), 0);
+        // It counts from the last round in which somebody did.
+        let light = [(4, 40), (9, 40)];
+        assert_eq!(leaves(&mut rest, &mut now, &mut had, light), 10);
         rest.begin();
-        assert_eq!(leaves(&mut rest, &mut now, &mut had, &[9, 0]), None);
-        assert!(rest.rests(), "each below a tenth");
-        now += ROUND;
-        had[1] += 10_000_000;
-        let used = |vcpu: &Found| {
-            Some(Used {
-                ran: Ns::ZERO,
-                waited: Ns(had[vcpu.tid as usize]),
-            })
-        };
-        assert!(!rest.look(now, &vcpus(2), used));
-        assert!(!rest.rests(), "one that only waits wants time too");
+        assert_eq!(leaves(&mut rest, &mut now, &mut had, light), 0);
+        assert!(rest.rests(), "each runs for less than a tenth");
+        assert_eq!(leaves(&mut rest, &mut now, &mut had, [(0, 0), (0, 50)]), 0);
+        assert!(!rest.rests(), "one that mostly waits wants time too");
     }
 
     #[test]

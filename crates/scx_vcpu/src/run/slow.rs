@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The slow loops of the policies: what user space decides by the table.
+
+use std::sync::Mutex;
+
+use libbpf_rs::MapHandle;
+use units::Ns;
+
+use super::Options;
+use super::Rules;
+use super::lock;
+use super::possible_cpus;
+use super::refuse;
+use crate::policy::balance::Balancer;
+use crate::policy::isacs;
+use crate::roster::Roster;
+use crate::roster::Told;
+use crate::seat;
+use crate::skel::main::MainSkel;
+use crate::sleep;
+use crate::table;
+use crate::table::Pcpu;
+use crate::table::Vcpu;
+use crate::watch;
+
+/// Those of one scheduler, from its first vCPU to its end.
+pub(super) struct Slow<'a> {
+    options: &'a Options,
+    roster: &'a Mutex<Roster>,
+    /// The maps `table` and `pcpus`.
+    entries: MapHandle,
+    pcpus: MapHandle,
+    possible: u32,
+    balancer: Balancer,
+    /// Reallocations of each pCPU that algorithm 2 has seen.
+    seen: Vec<u64>,
+}
+
+impl<'a> Slow<'a> {
+    pub(super) fn new(
+        options: &'a Options,
+        roster: &'a Mutex<Roster>,
+        skel: &MainSkel<'_>,
+    ) -> anyhow::Result<Self> {
+        Ok(Self {
+            options,
+            roster,
+            entries: MapHandle::try_from(&skel.maps.table).map_err(refuse)?,
+            pcpus: MapHandle::try_from(&skel.maps.pcpus).map_err(refuse)?,
+            possible: possible_cpus()?,
+            balancer: Balancer::default(),
+            seen: Vec::new(),
+        })
+    }
+
+    /// The table, of which so many positions were ever used.
+    pub(super) fn table(&self, positions: u32) -> anyhow::Result<Vec<Vcpu>> {
+        table::entries(&self.entries, positions)
+    }
+
+    fn pcpus(&self) -> anyhow::Result<Vec<Pcpu>> {
+        table::pcpus(&self.pcpus, self.possible, sleep::monotonic())
+    }
+
+    /// ISACS' algorithm 2 (A5), after each round.
+    pub(super) fn each_round(&mut self, positions: u32) -> anyhow::Result<Told> {
+        let config = &self.options.config.isacs;
+        if !matches!(self.options.rules, Rules::Isacs(_)) || config.io_balance == Some(false) {
+            return Ok(Told::new());
+        }
+        let (loads, table) = (self.pcpus()?, self.table(positions)?);
+        let moves = isacs::moves(config, &loads, &table, &mut self.seen);
+        let mut roster = lock(self.roster);
+        let told = moves
+            .into_iter()
+            .flat_map(|(tid, cpu)| roster.move_home(tid, Some(cpu)));
+        Ok(told.collect())
+    }
+
+    /// iSche's classes by the counters, after a period of this length.
+    pub(super) fn classify(&self, positions: u32, length: Ns) -> anyhow::Result<Told> {
+        if !lock(self.roster).is_automatic() {
+            return Ok(Told::new());
+        }
+        let table = self.table(positions)?;
+        Ok(lock(self.roster).period(&table, length))
+    }
+
+    /// Credit2's load balancing (K14), after a period of this length.
+    pub(super) fn balance(&mut self, positions: u32, length: Ns) -> anyhow::Result<Told> {
+        let config = &self.options.config.credit2;
+        if !matches!(self.options.rules, Rules::Credit2(_)) || config.balances == Some(false) {
+            return Ok(Told::new());
+        }
+        let may = |tid, cpu| seat::allowed(tid).contains(&cpu);
+        let (table, pcpus) = (self.table(positions)?, self.pcpus()?);
+        // Nobody goes where host threads leave no time.
+        let mut cpus = watch::online()?;
+        cpus.retain(|cpu| !pcpus.get(*cpu as usize).is_some_and(|pcpu| pcpu.held));
+        let step = self.balancer.step(&table, length, &cpus, may);
+        let mut roster = lock(self.roster);
+        let settled = step.settled.map(|tid| roster.move_home(tid, None));
+        let moved = step
+            .moves
+            .map(|(tid, cpu)| roster.move_home(tid, Some(cpu)));
+        Ok([settled, moved].into_iter().flatten().flatten().collect())
+    }
+}
