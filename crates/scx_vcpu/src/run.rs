@@ -104,7 +104,7 @@ pub struct Options {
 
 impl Options {
     /// The same, if this kernel counts what threads have.
-    fn rest_after(&self) -> Option<Duration> {
+    fn may_rest_after(&self) -> Option<Duration> {
         let own = std::process::id();
         let counts = Used::of_thread(own, own).is_some_and(|used| used.ran > Ns::ZERO);
         if !counts {
@@ -181,7 +181,7 @@ pub fn run(
         roster: Mutex::new(Roster::new(options.config.clone(), cores)),
         control,
         file: watch::Watched::new(options.file.as_deref()),
-        rest: Rest::new(options.rest_after(), Instant::now()),
+        rest: Rest::new(options.may_rest_after(), Instant::now()),
         kept: Kept::default(),
         pins: None,
     };
