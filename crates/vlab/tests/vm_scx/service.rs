@@ -59,7 +59,7 @@ fn root_vm_scx_vcpu_service_starts_restarts_and_stops() {
     assert_eq!(said(&output, "left").trim(), "0-1 0-1 1 1");
     assert_eq!(said(&output, "labels-left").trim(), "7");
     let restored =
-        "given back: their CPUs to 2 thread(s), their class to 4 vCPU(s); 3 map(s) removed";
+        "given back: their CPUs to 2 thread(s), their class to 4 vCPU(s); 4 map(s) removed";
     assert_eq!(said(&output, "restored"), restored);
     assert_eq!(said(&output, "again"), "nothing was left");
     assert_eq!(said(&output, "masks-restored").trim(), "0-1 0-1 0-1 0-1");
