@@ -31,14 +31,14 @@ sleep 10
 echo "none-ticks $cpu $(cut -d ' ' -f 14,15 "/proc/$scx/stat")"
 
 # A CPU goes and comes back while it waits: a scheduler loaded before would not be taken.
-echo 0 >/sys/devices/system/cpu/cpu1/online
-echo 1 >/sys/devices/system/cpu/cpu1/online
-# Not a wait: what it does within the next second is to be over.
-sleep 3
+for online in 0 1; do
+	table=$(table)
+	echo $online >/sys/devices/system/cpu/cpu1/online
+	until_ok loaded_again || echo "hotplug-lost $(cat /tmp/errors)"
+done
 
 # The third one comes while it is being loaded again.
 for number in 1 2 3; do
-	table=$(table)
 	vm --cpus 0-1 --for 60"$number"s
 	vm=$!
 	until_ok there 2
@@ -49,6 +49,7 @@ for number in 1 2 3; do
 	echo "first-$number-state $(cat /sys/kernel/sched_ext/state) $(labels)"
 	sleep 1
 	measure "first-$number" 2
+	table=$(table)
 	kill "$vm"
 	at=$(ms)
 	until_ok state_is disabled || echo "last-lost $number"
