@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Turns beside a thread of the host that interrupts them.
 
+use std::collections::BTreeMap;
+
 use scx_vcpu::trace::Event;
 use scx_vcpu::trace::Kind;
 use units::Ns;
@@ -50,19 +52,15 @@ pub(crate) fn turns(events: &[Event], cpu: u16, from: Time, to: Time) -> Vec<Ns>
     lengths
 }
 
-/// The mean of each turn and its vCPU's next one, shortest first.
-fn means_of_two(turns: &[(u32, Ns)]) -> Vec<Ns> {
-    let mut means: Vec<Ns> = turns
+/// Each turn with what its vCPU's one before ran over `asked`, which it has to pay; shortest first.
+fn with_debts(turns: &[(u32, Ns)], asked: Ns) -> Vec<Ns> {
+    let mut over = BTreeMap::new();
+    let mut lengths: Vec<Ns> = turns
         .iter()
-        .enumerate()
-        .filter_map(|(at, (tid, had))| {
-            let mut later = turns[at + 1..].iter();
-            let (_, next) = later.find(|(other, _)| other == tid)?;
-            Some((*had + *next) / 2)
-        })
+        .map(|(tid, had)| *had + over.insert(*tid, *had - asked).unwrap_or_default())
         .collect();
-    means.sort_unstable();
-    means
+    lengths.sort_unstable();
+    lengths
 }
 
 /// A turn lasts 30 ms of its vCPU's time (K6, K13), however often the host comes between
@@ -75,9 +73,9 @@ fn root_vm_scx_vcpu_host_threads_do_not_end_turns() {
         let from = Time(number(&output, &format!("{policy}-from")));
         let to = from + Ns::from_secs(5);
         // A turn that a busy machine made too long has the vCPU's next one pay (`owed_ns` of
-        // rule_vslicer.h), so two of them are as asked there.
+        // rule_vslicer.h).
         let turns = match policy {
-            "vslicer" => means_of_two(&in_order(&events, 0, from, to)),
+            "vslicer" => with_debts(&in_order(&events, 0, from, to), Ns::from_ms(30)),
             _ => turns(&events, 0, from, to),
         };
         let at = |percent: usize| turns[turns.len() * percent / 100];
