@@ -143,6 +143,11 @@ pub struct Report {
     pub wakeups: BTreeMap<String, u64>,
     /// Wake-ups per second over the last second or since the last snapshot.
     pub wakeups_per_s: f64,
+    /// Time since the start in which one of the daemon's threads was current on a vCPU that
+    /// was descheduled. A kernel without `CONFIG_PARAVIRT_TIME_ACCOUNTING` charges it to the
+    /// daemon as CPU time. `None` where it is not known: with the source `heartbeat`.
+    #[serde(default)]
+    pub stopped_ns: Option<Ns>,
     /// Time between a due timer and its thread running, 99th percentile.
     pub loop_lag_p99_ns: Ns,
     /// The vCPUs.

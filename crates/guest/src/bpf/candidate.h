@@ -62,7 +62,6 @@ u64 cand_waits_since_ns;
 u32 cand_waits;
 
 const volatile u64 calm_after_ns;
-const volatile u32 own_tgid; /* the daemon: never I/O-bound to itself */
 
 /* May this thread be I/O-bound to us? */
 static __always_inline bool is_subject(struct task_struct *p)

@@ -40,6 +40,7 @@ struct vcpu_slot {
 	u64 back_ns;     /* start of the present slice */
 	u64 nr_gaps;     /* monotone; gaps[nr_gaps % GAP_HISTORY] comes next */
 	u64 stolen_ns;   /* sum of all gaps */
+	u64 ours_ns;     /* of it, with a thread of the daemon current */
 	u64 idle_end_ns; /* last time the idle task gave way to another */
 	u64 tick_ns;     /* last timer interrupt, for the tick-gap sense */
 	u32 idle;        /* the idle task is current */

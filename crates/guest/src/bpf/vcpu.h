@@ -27,6 +27,7 @@ const volatile u64 tick_ns;
 const volatile u64 quiet_after_ns;
 
 const volatile u32 nr_vcpus; /* possible CPUs of this machine */
+const volatile u32 own_tgid; /* the daemon: never I/O-bound to itself */
 u32 mode;                    /* enum mode, set by the daemon */
 u64 last_gap_ns;             /* of any vCPU; racy on purpose: a lost update is harmless */
 u32 asleep_gaps;             /* gaps since the daemon fell asleep */
@@ -136,6 +137,10 @@ static __always_inline bool vcpu_check(u32 cpu, u64 now)
 	if (first || jump < min_gap_ns || jump >= now)
 		return false;
 	saw_gap(v, now - jump, now);
+	/* Who is current now was so all the while: what ends a gap is the timer interrupt
+	 * that fell due in it, or a switch, at whose tracepoint `prev` still is. */
+	if (bpf_get_current_pid_tgid() >> 32 == own_tgid)
+		v->ours_ns += jump;
 	return true;
 }
 

@@ -64,6 +64,7 @@ pub(super) fn report(core: &Core, last: &Mutex<LastLook>, at: Instant) -> Report
         timers_armed: totals.sum(|c| &c.timers_armed),
         wakeups_per_s: rate(last, at, wakeups.values().sum()),
         wakeups,
+        stopped_ns: stopped(core),
         loop_lag_p99_ns: totals.lag_p99(),
         vcpus: vcpus(core),
         tasks,
@@ -123,6 +124,14 @@ fn inactivity(core: &Core) -> Ns {
         .filter(|i| shared.slot_state(*i) == SlotState::Live && core.seats[*i].is_ours())
         .map(|i| shared.task(i).inactive)
         .sum()
+}
+
+/// How long our own threads were current on vCPUs that were away. A late beat is seen by the
+/// thread that it should have woken, not by who was current.
+fn stopped(core: &Core) -> Option<Ns> {
+    let shared = core.sense.shared();
+    let seen = core.sense.source().reads_steal();
+    seen.then(|| core.vcpus().map(|vcpu| shared.vcpu(vcpu).ours).sum())
 }
 
 /// Wake-ups per second since the last report.

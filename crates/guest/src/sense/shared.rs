@@ -158,6 +158,8 @@ pub(crate) struct VcpuSlot {
     pub(crate) seen: Time,
     pub(crate) nr_gaps: u64,
     pub(crate) stolen: Ns,
+    /// Of it, with a thread of this process current; nobody knows with the source heartbeat.
+    pub(crate) ours: Ns,
     pub(crate) idle: bool,
     pub(crate) idle_end: Time,
 }
@@ -282,6 +284,7 @@ impl Shared {
             seen: Time(read!(self, vcpus[i].seen_ns)),
             nr_gaps: read!(self, vcpus[i].nr_gaps),
             stolen: Ns(read!(self, vcpus[i].stolen_ns)),
+            ours: Ns(read!(self, vcpus[i].ours_ns)),
             idle: read!(self, vcpus[i].idle) != 0,
             idle_end: Time(read!(self, vcpus[i].idle_end_ns)),
         }

@@ -135,6 +135,39 @@ fn root_what_linux_says_of_a_disk_is_believed_before_a_request_proves_it() {
     });
 }
 
+/// The test's own threads are the engine's process: on the first vCPU one of them computes,
+/// and on the other a process of its own does.
+#[test]
+fn root_gaps_under_its_own_threads_are_told_from_others() {
+    let used = || rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    let seconds = |t: rustix::time::Timespec| t.tv_sec as f64 + t.tv_nsec as f64 / 1e9;
+    let bed = Bed::computing_on(&CpuSet::only(VcpuId(0)));
+    let subject = Subject::start();
+    subject.set_mask(&CpuSet::only(VcpuId(1)));
+    subject.order(Order::Compute);
+    let engine = bed.engine(bed.settings());
+    let (begin, before) = (Instant::now(), used());
+    eventually(5 * SECOND, "a hundred gaps of each", || {
+        let vcpus = engine.report().vcpus;
+        vcpus.len() == CPUS as usize && vcpus.iter().all(|vcpu| vcpu.gaps >= 100)
+    });
+    let report = engine.report();
+    // 1 on a quiet machine: whatever else is on the first vCPU is current in some gaps.
+    let current = (seconds(used()) - seconds(before)) / begin.elapsed().as_secs_f64();
+    let (ours, others) = (report.vcpus[0].stolen_ns, report.vcpus[1].stolen_ns);
+    let stopped = report.stopped_ns.unwrap();
+    println!(
+        "stopped for {stopped}; away: {ours} under us, {others} under another; current for {current:.2} of the time"
+    );
+    let least = ours.as_secs_f64() * current / 2.0;
+    // And our monitor is current in some of the other's.
+    assert!(
+        stopped.as_secs_f64() > least && stopped < ours + others / 4,
+        "{report:#?}"
+    );
+    engine.stop();
+}
+
 #[test]
 fn root_asleep_without_sharing() {
     let mut bed = Bed::new();
@@ -240,6 +273,7 @@ fn root_the_heartbeat_source_finds_the_slices() {
         ..bed.settings()
     });
     assert_eq!(engine.report().source, "heartbeat");
+    assert_eq!(engine.report().stopped_ns, None);
     let good = becomes(10 * SECOND, || {
         let report = engine.report();
         moves(&report) >= 20

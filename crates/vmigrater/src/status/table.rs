@@ -64,8 +64,11 @@ pub(crate) fn render(report: &Report) -> String {
     line(
         "cost",
         format!(
-            "{:.1} wake-ups/s, {} timers armed, detector {}, loop lag p99 {}",
+            "{:.1} wake-ups/s{}, {} timers armed, detector {}, loop lag p99 {}",
             report.wakeups_per_s,
+            report
+                .stopped_ns
+                .map_or(String::new(), |ns| format!(", stopped itself for {ns}")),
             report.timers_armed,
             if report.detector_attached {
                 "attached"
