@@ -283,6 +283,10 @@ pub struct Daemon {
     /// CPU time charged to its processes. Without steal accounting the kernel
     /// charges time in which a CPU was off to the thread that was current.
     pub cpu: Ns,
+    /// Of it, that time. `None` in files of older programs, where the daemon does not know it
+    /// (source `heartbeat`), and where the daemon is simulated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopped: Option<Ns>,
     /// Wake-ups of its threads.
     pub wakeups: u64,
     /// Moves by reason.

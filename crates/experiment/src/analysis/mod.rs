@@ -111,6 +111,9 @@ pub struct Row {
     pub p: Option<f64>,
     /// Charged CPU time of the daemon per second of window.
     pub daemon_cpu: Option<f64>,
+    /// Of it, what was charged while the vCPU under it was off; `None` where a round does not
+    /// say.
+    pub daemon_stopped: Option<f64>,
     /// The daemon's wake-ups per second.
     pub wakeups_per_s: Option<f64>,
     /// Where the time of the I/O threads went, as shares of it: the mean of the
@@ -470,15 +473,19 @@ impl Cell<'_> {
     }
 
     fn row(&self, arm: &str, vms_per_pcpu: u32) -> Row {
-        let per_second = |value: &dyn Fn(&crate::result::Daemon) -> f64| {
-            let values: Vec<f64> = self
+        // Of what some rounds do not say there is no median.
+        let said_per_second = |value: &dyn Fn(&crate::result::Daemon) -> Option<f64>| {
+            let values: Option<Vec<f64>> = self
                 .mine
                 .iter()
                 .filter_map(|p| p.daemon.as_ref())
                 .filter(|d| d.interval > Ns::ZERO)
-                .map(|d| value(d) / d.interval.as_secs_f64())
+                .map(|d| Some(value(d)? / d.interval.as_secs_f64()))
                 .collect();
-            quantile(&values, 0.5)
+            quantile(&values?, 0.5)
+        };
+        let per_second = |value: &dyn Fn(&crate::result::Daemon) -> f64| {
+            said_per_second(&|daemon| Some(value(daemon)))
         };
         let sum = |value: &dyn Fn(&crate::result::Daemon) -> u64| -> u64 {
             self.mine
@@ -505,6 +512,7 @@ impl Cell<'_> {
             moves_per_s: per_second(&|d| d.moves.values().sum::<u64>() as f64),
             p: (n_min > 0).then(|| sum(&|d| d.n_migrate) as f64 / n_min as f64),
             daemon_cpu: per_second(&|d| d.cpu.as_secs_f64()),
+            daemon_stopped: said_per_second(&|d| Some(d.stopped?.as_secs_f64())),
             wakeups_per_s: per_second(&|d| d.wakeups as f64),
             io_time: io_shares(self.mine.iter().copied()),
         }

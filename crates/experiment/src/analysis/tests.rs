@@ -78,6 +78,7 @@ pub(crate) fn fixture() -> RunResult {
             interval: Ns::from_secs(2),
             io_inactivity: Ns::from_ms(500),
             cpu: Ns::from_ms(10),
+            stopped: Some(Ns::from_ms(4)),
             wakeups: 600,
             moves: BTreeMap::from([("push".to_owned(), 150), ("pull".to_owned(), 30)]),
             n_migrate: 180,
@@ -268,6 +269,7 @@ fn a_row_holds_what_the_phases_say() {
     assert_eq!(ours.p, Some(1.2));
     assert_eq!(ours.wakeups_per_s, Some(300.0));
     assert!((ours.daemon_cpu.unwrap() - 0.005).abs() < 1e-12);
+    assert!((ours.daemon_stopped.unwrap() - 0.002).abs() < 1e-12);
 }
 
 #[test]

@@ -62,6 +62,9 @@ inactive      time per second in which I/O-bound tasks could not go on because t
 P             migrations made / slices that ended under an I/O-bound task
 daemon CPU    of one CPU, as the kernel charges it: with time frozen while current";
 
+const LEGEND_OF_STOPPED: &str = "\
+stopped       that part of it: nobody's work, and late for what the daemon had to do";
+
 /// The whole report.
 #[must_use]
 pub fn text(result: &RunResult) -> String {
@@ -301,6 +304,7 @@ struct Columns {
     verdict: bool,
     compute: bool,
     daemon: bool,
+    stopped: bool,
     lost: bool,
 }
 
@@ -315,6 +319,7 @@ impl Columns {
             verdict: table.rows.iter().any(knows),
             compute: result.scenario.compute.threads_per_cpu > 0,
             daemon: table.rows.iter().any(|row| row.daemon_cpu.is_some()),
+            stopped: table.rows.iter().any(|row| row.daemon_stopped.is_some()),
             lost: table.rows.iter().any(|row| row.io_time.is_some()),
         }
     }
@@ -337,7 +342,10 @@ impl Columns {
             header.extend(["compute", "at equal I/O"]);
         }
         if self.daemon {
-            header.extend(["inactive", "moves/s", "P", "daemon CPU", "wake-ups/s"]);
+            header.extend(["inactive", "moves/s", "P", "wake-ups/s", "daemon CPU"]);
+            if self.stopped {
+                header.push("stopped");
+            }
         }
         header
     }
@@ -375,9 +383,13 @@ impl Columns {
                 optional(row.inactivity, &|v| format!("{:.1} %", v * 100.0)),
                 optional(row.moves_per_s, &|v| format!("{v:.0}")),
                 optional(row.p, &|v| format!("{v:.2}")),
-                optional(row.daemon_cpu, &|v| format!("{:.2} %", v * 100.0)),
                 optional(row.wakeups_per_s, &|v| format!("{v:.0}")),
+                optional(row.daemon_cpu, &|v| format!("{:.2} %", v * 100.0)),
             ]);
+            if self.stopped {
+                let share = |v: f64| format!("{:.2} %", v * 100.0);
+                cells.push(optional(row.daemon_stopped, &share));
+            }
         }
         cells
     }
@@ -464,6 +476,9 @@ fn legend(out: &mut String, result: &RunResult, analysis: &Analysis) {
     let loads = || analysis.loads.iter().flat_map(|load| &load.rows);
     if loads().any(|row| row.daemon_cpu.is_some()) {
         line(out, LEGEND_OF_DAEMON);
+    }
+    if loads().any(|row| row.daemon_stopped.is_some()) {
+        line(out, LEGEND_OF_STOPPED);
     }
     books::legend(out, result);
     if analysis.vanilla.is_none() {

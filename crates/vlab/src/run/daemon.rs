@@ -36,6 +36,9 @@ const PATIENCE: Ns = Ns::from_secs(60);
 pub(super) struct Report {
     uptime_ns: Ns,
     wakeups: BTreeMap<String, u64>,
+    /// Not said by older ones, and not known by every source.
+    #[serde(default)]
+    stopped_ns: Option<Ns>,
     io_inactivity_ns: Ns,
     io_phase_ns: Ns,
     moves: BTreeMap<String, u64>,
@@ -238,6 +241,7 @@ impl Reading {
             io_inactivity: to.io_inactivity_ns - from.io_inactivity_ns,
             io_phase: to.io_phase_ns - from.io_phase_ns,
             cpu: later.cpu - self.cpu,
+            stopped: (to.stopped_ns.zip(from.stopped_ns)).map(|(to, from)| to - from),
             wakeups: sum(&to.wakeups).saturating_sub(sum(&from.wakeups)),
             moves: by_reason(&from.moves, &to.moves),
             failed: by_reason(&from.failed, &to.failed),
@@ -319,6 +323,7 @@ mod tests {
         let report = |uptime_ms, pushes| Report {
             uptime_ns: Ns::from_ms(uptime_ms),
             wakeups: BTreeMap::from([("timer".to_owned(), pushes * 10)]),
+            stopped_ns: Some(Ns::from_us(pushes)),
             io_inactivity_ns: Ns::from_ms(pushes),
             io_phase_ns: Ns::ZERO,
             moves: BTreeMap::from([("push".to_owned(), pushes), ("pull".to_owned(), 7)]),
@@ -356,6 +361,7 @@ mod tests {
             (Ns::from_ms(6), 200, 0)
         );
         assert_eq!(figures.source.as_deref(), Some("steal-map"));
+        assert_eq!(figures.stopped, Some(Ns::from_us(20)));
         let vcpu = |id| SeenVcpu {
             id,
             gaps: 20,

@@ -216,6 +216,7 @@ fn daemon(sim: &Sim, window: Ns) -> Option<Daemon> {
         io_inactivity: inactive,
         io_phase: window,
         cpu: counts.cpu,
+        stopped: None,
         wakeups: counts.wakeups,
         moves,
         failed: BTreeMap::from([("current-on-descheduled".to_owned(), counts.failed)]),
