@@ -301,6 +301,7 @@ mod tests {
         report.moves = [("push".to_owned(), 12), ("pull".to_owned(), 3)].into();
         report.skipped = [("back-soon".to_owned(), 4)].into();
         report.p = Some(1.25);
+        report.stopped_ns = Some(Ns::from_ms(31));
         report.vcpus = vec![Vcpu {
             id: 1,
             state: "running".into(),
@@ -330,6 +331,7 @@ mod tests {
             "pull 3, push 12 (15 in all)",
             "back-soon 4",
             "P 1.25",
+            ", stopped itself for 31 ms,",
             "11 ms",
             "87.0 %",
             "eevdf-slice",
@@ -395,6 +397,8 @@ mod tests {
         let text = render(&crate::control::report_for_tests(0));
         assert!(text.contains("No task is I/O-bound now."), "{text}");
         assert!(text.contains("P not known yet"), "{text}");
+        // The source heartbeat does not know.
+        assert!(!text.contains("stopped itself"), "{text}");
         assert!(!text.contains("NaN"), "{text}");
     }
 
