@@ -72,6 +72,10 @@ pub struct LabPhase {
     /// What is missing to the window times the pCPUs went to the host's own threads.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ran: Vec<Ns>,
+    /// Messages of clients behind a network, sent in the window, that had no answer 5 s after
+    /// the window.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub unanswered: u64,
     /// How often in the window the host's trace contradicts itself, because events were lost.
     #[serde(default, skip_serializing_if = "is_none")]
     pub holes: u64,

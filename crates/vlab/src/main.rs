@@ -8,8 +8,10 @@ use clap::Subcommand;
 use experiment::scenario::ScenarioError;
 use vlab::kvm::boots::BootsArgs;
 use vlab::load::compute::ComputeArgs;
+use vlab::load::echo::EchoArgs;
 use vlab::load::fsync::FsyncArgs;
 use vlab::load::pulse::PulseArgs;
+use vlab::load::stream::StreamArgs;
 use vlab::load::vm::VmArgs;
 use vlab::load::wake::WakeArgs;
 use vlab::report::CompareArgs;
@@ -88,8 +90,10 @@ enum Load {
     /// The same as compute, of SCHED_EXT threads.
     #[command(hide = true)]
     Ext(ComputeArgs),
+    Echo(EchoArgs),
     Fsync(FsyncArgs),
     Pulse(PulseArgs),
+    Stream(StreamArgs),
     Vm(VmArgs),
     Wake(WakeArgs),
 }
@@ -126,8 +130,10 @@ fn dispatch(command: Command) -> anyhow::Result<()> {
         Command::BpfSelftest => vlab::selftest::run()?,
         Command::Load(Load::Compute(args)) => vlab::load::compute::run(&args)?,
         Command::Load(Load::Ext(args)) => vlab::load::compute::run_ext(&args)?,
+        Command::Load(Load::Echo(args)) => vlab::load::echo::run(&args)?,
         Command::Load(Load::Fsync(args)) => vlab::load::fsync::run(&args)?,
         Command::Load(Load::Pulse(args)) => vlab::load::pulse::run(&args)?,
+        Command::Load(Load::Stream(args)) => vlab::load::stream::run(&args)?,
         Command::Load(Load::Vm(args)) => vlab::load::vm::run(&args)?,
         Command::Load(Load::Wake(args)) => vlab::load::wake::run(&args)?,
     }

@@ -145,7 +145,10 @@ fn root_vm_nested_vms_that_are_named_do_and_weigh_what_is_said() {
         load = [
             { name = "read", kind = "disk", pattern = "random-read", file_mib = 64 },
             { name = "pulse", kind = "pulse" },
+            { name = "ping", kind = "echo", device = "net" },
+            { name = "stream", kind = "reader", write = true, device = "net", block_bytes = 16384 },
         ]
+        device = [{ name = "net", kind = "network", interval = "2 ms" }]
         arm = [{ name = "vmigrater", host_policy = "credit2" }]
         [[vm]]
         name = "first"
@@ -163,7 +166,7 @@ fn root_vm_nested_vms_that_are_named_do_and_weigh_what_is_said() {
     let (text, result) = measured(dir.path(), &scenario, &["--point=2", "--no-record"]);
     assert!(text.contains("Each VM, in phases of read"), "{text}");
     let lab = result.lab.as_ref().unwrap();
-    assert_eq!((lab.phases.len(), lab.phases[0].alive), (1, 2));
+    assert_eq!((lab.phases.len(), lab.phases[0].alive), (3, 2));
     let phase = &result.phases[0];
     let loads = |n: usize| {
         let load = &phase.work[n].loads[0];
@@ -185,6 +188,22 @@ fn root_vm_nested_vms_that_are_named_do_and_weigh_what_is_said() {
             .iter()
             .any(|one| one.who == "second: I/O load")
     );
+    // Beside the pulses of the second the first one answers clients on its host, then sends.
+    let on_network = |phase: usize| &result.phases[phase].work[0].loads[0];
+    let (ping, stream) = (on_network(1), on_network(2));
+    assert_eq!(
+        [ping.load.as_str(), stream.load.as_str()],
+        ["ping", "stream"]
+    );
+    // One each 40 ms for 6 s, and some of them late.
+    assert!((5.0..=26.0).contains(&ping.ops_per_s), "{ping:?}");
+    assert!(
+        Ns::ZERO < ping.trip && ping.trip <= ping.trip_max,
+        "{ping:?}"
+    );
+    assert!(ping.latency <= ping.trip_max, "{ping:?}");
+    assert!(stream.bytes_per_s > 100_000.0, "{stream:?}");
+    assert_eq!(lab.phases[1].unanswered, 0);
 }
 
 #[test]

@@ -2,8 +2,10 @@
 //! Does a scenario fit real VMs here, and what becomes of its times?
 
 use experiment::scenario::Arm;
+use experiment::scenario::DeviceKind;
 use experiment::scenario::HostPolicy;
 use experiment::scenario::LoadKind;
+use experiment::scenario::Program;
 use experiment::scenario::Scenario;
 use experiment::scenario::Vm;
 
@@ -198,11 +200,25 @@ pub(super) fn dilate(scenario: &mut Scenario, by: u64) {
                     arrival.at = arrival.at * by;
                 }
             }
+            LoadKind::Simulated {
+                program: Program::Echo { work, .. },
+            } => *work = *work * by,
             LoadKind::Disk { .. }
             | LoadKind::Fsync { .. }
             | LoadKind::Profile { .. }
             | LoadKind::Simulated { .. }
             | LoadKind::Idle => {}
+        }
+    }
+    for device in &mut scenario.devices {
+        if let DeviceKind::Network {
+            interval,
+            under_way,
+            ..
+        } = &mut device.kind
+        {
+            *interval = *interval * by;
+            *under_way = *under_way * by;
         }
     }
 }
@@ -212,6 +228,8 @@ mod tests {
     use units::Ns;
 
     use super::*;
+    use crate::run::network;
+    use crate::run::network::OnNetwork;
 
     fn scenario(vms: u32) -> Scenario {
         let text = format!(
@@ -252,6 +270,27 @@ mod tests {
         });
         // The first is 100 us where nothing is said.
         assert_eq!(times.collect::<Vec<_>>(), [Ns::from_ms(2), Ns::from_ms(6)]);
+        let text = r#"
+            name = "s"
+            title = "s"
+            topology = { cpus = 2 }
+            sharing = { slice = "11 ms" }
+            device = [{ name = "net", kind = "network", interval = "1 ms", under_way = "30 us" }]
+            load = [{ name = "ping", kind = "echo", device = "net", work = "10 us" }]
+            vm = [{ name = "one", placement = "one-to-one" }]
+            arm = [{ name = "vanilla" }]
+        "#;
+        let mut on_network = Scenario::parse_real_points(text, "s.toml")
+            .unwrap()
+            .remove(0);
+        dilate(&mut on_network, 20);
+        let echo = OnNetwork::Echo {
+            work: Ns::from_us(200),
+            threads: 1,
+        };
+        let load = &on_network.loads[0];
+        assert_eq!(network::on_network(&load.kind, 2), Some(echo));
+        assert_eq!(network::interval(&on_network, load), Some(Ns::from_ms(20)));
         let mut scenario = scenario(2);
         dilate(&mut scenario, 20);
         assert_eq!(scenario.sharing.slice, Ns::from_ms(220));
@@ -290,6 +329,8 @@ mod tests {
             "kvm-fig10.toml",
             "kvm-fig15.toml",
             "kvm-fig9.toml",
+            "kvm-network-hybrid.toml",
+            "kvm-network-mixed.toml",
             "kvm-one-queue.toml",
             "kvm-smoke.toml",
             "kvm-what-helps.toml",

@@ -38,6 +38,18 @@ port() {
 }
 ";
 
+/// Gives a guest its end of the network to its host, if it has one: the last byte of its
+/// hardware address says which (`host::network`).
+const JOIN_NETWORK: &str = "\
+card=/sys/class/net/eth0
+if [ -e $card ]; then
+	net=198.18.$((0x$(cut -d: -f6 $card/address)))
+	ip address add $net.2/24 dev eth0
+	ip link set eth0 up
+	ip route add default via $net.1
+fi
+";
+
 /// The project's own programs.
 #[derive(Debug, Clone)]
 pub(super) struct Programs {
@@ -64,16 +76,18 @@ pub(super) fn wanted(scenario: &Scenario) -> Vec<&'static str> {
         .collect()
 }
 
-/// What a guest boots, with the programs of Debian that are `wanted`.
+/// What a guest boots, with the programs of Debian that are `wanted`, and with a driver for a
+/// `network`.
 pub(super) fn guest(
     kernel: &Kernel,
     userland: &Userland,
     programs: &Programs,
     wanted: &[&str],
+    network: bool,
 ) -> anyhow::Result<Image> {
     // The kernel's preemption mode is in debugfs.
     let script = format!(
-        "{FIND_PORT}mount -t debugfs debugfs /sys/kernel/debug\n\
+        "{FIND_PORT}{JOIN_NETWORK}mount -t debugfs debugfs /sys/kernel/debug\n\
          exec 5<>$(port vlab.agent)\nexec vlab kvm-agent <&5 >&5\n"
     );
     let mut image = Image::builder(kernel).binary(&programs.vlab).script(script);
@@ -82,6 +96,9 @@ pub(super) fn guest(
     }
     if wanted.contains(&MKE2FS) {
         image = image.module("ext4");
+    }
+    if network {
+        image = image.module("virtio_net");
     }
     for (here, inside) in userland.files(wanted)? {
         image = image.file(here, inside);
@@ -92,12 +109,14 @@ pub(super) fn guest(
     Ok(image.build()?)
 }
 
-/// What the emulated host boots: KVM, QEMU, the scheduler, and the guests' files.
+/// What the emulated host boots: KVM, QEMU, the scheduler, and the guests' files; the drivers
+/// of a `network` to the guests.
 pub(super) fn host(
     kernel: &Kernel,
     userland: &Userland,
     programs: &Programs,
     guest: &Image,
+    network: bool,
 ) -> anyhow::Result<Image> {
     // What the guests' consoles said is printed last: when the lab is lost, it is
     // all that is left of them.
@@ -113,9 +132,11 @@ pub(super) fn host(
          done\n\
          exit $code\n"
     );
-    let image = Image::builder(kernel)
-        .module("kvm_amd")
-        .module("null_blk")
+    let mut image = Image::builder(kernel).module("kvm_amd").module("null_blk");
+    if network {
+        image = image.module("tun").module("vhost_net");
+    }
+    let image = image
         .binary(&programs.vlab)
         .binary(&programs.scx_vcpu)
         .file(guest.kernel().vmlinuz(), GUEST_KERNEL)

@@ -55,6 +55,7 @@ use self::protocol::Setup;
 use crate::run::Interrupted;
 use crate::run::Unusable;
 use crate::run::interrupt::Interrupt;
+use crate::run::network;
 use crate::vm::Image;
 use crate::vm::Kernel;
 use crate::vm::Store;
@@ -282,14 +283,18 @@ fn prepare(
     let kernel = Kernel::debian(&store, &args.guest_kernel)?;
     let userland = Userland::open(&store, &args.packages, PACKAGES)?;
     let qemu = userland.qemu_here();
-    let guest = images::guest(&kernel, &userland, &programs, &images::wanted(scenario))?;
+    let network = network::is_needed(scenario);
+    let wanted = images::wanted(scenario);
+    let guest = images::guest(&kernel, &userland, &programs, &wanted, network)?;
     let why = sure.or_else(|| machine::why_not_direct(&qemu, &guest, interrupt));
     let host = match &why {
         None => None,
         Some(_) => {
             fit::check_nested(scenario)?;
             let kernel = Kernel::debian(&store, HOST_SERIES)?;
-            Some(images::host(&kernel, &userland, &programs, &guest)?)
+            Some(images::host(
+                &kernel, &userland, &programs, &guest, network,
+            )?)
         }
     };
     let parts = Parts {

@@ -15,9 +15,11 @@
 
 pub mod compute;
 pub mod count;
+pub mod echo;
 pub mod fio;
 pub mod fsync;
 pub mod pulse;
+pub mod stream;
 pub mod vm;
 pub mod wake;
 

@@ -133,7 +133,7 @@ pub fn run(args: &PulseArgs) -> anyhow::Result<()> {
 
 /// How many steps of [`compute::steps`] take so long on this machine now: the
 /// fastest of a few tries, since the others were disturbed.
-fn steps_of(time: Ns) -> u64 {
+pub(super) fn steps_of(time: Ns) -> u64 {
     const STEPS: u64 = 1 << 16;
     if time == Ns::ZERO {
         return 0;

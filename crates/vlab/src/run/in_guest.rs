@@ -86,6 +86,13 @@ pub(crate) fn outline(
     })
 }
 
+/// The I/O load of VM `guest` in step `number`.
+pub(crate) fn load(scenario: &Scenario, number: usize, guest: u32) -> anyhow::Result<Option<Load>> {
+    let steps = schedule::steps(scenario);
+    let step = steps.get(number).context("there is no such step")?;
+    Ok(Part::of(scenario, step, guest)?.load.cloned())
+}
+
 /// What happens while a step is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Moment {

@@ -18,6 +18,8 @@ use units::Ns;
 use units::Time;
 
 use super::interrupt::Interrupt;
+use super::network::OnNetwork;
+use super::network::on_network;
 use super::process::Process;
 use crate::load::Ready;
 use crate::load::Window;
@@ -94,14 +96,14 @@ impl DataFiles {
 pub(super) enum IoLoad {
     /// None at all.
     Idle,
-    /// `vlab load pulse` or `vlab load fsync`.
+    /// `vlab load pulse`, `fsync`, `echo` or `stream`.
     Own {
         /// The process.
         process: Process,
         /// Its I/O threads, those that are yet to arrive too.
         tids: Vec<u32>,
         /// For bytes per second; 0 if it moves none.
-        block_kib: u32,
+        block_bytes: u64,
         /// Does it change within the window?
         changes: bool,
     },
@@ -135,9 +137,7 @@ impl IoLoad {
             LoadKind::Profile { profile } => {
                 anyhow::bail!("the application {profile} exists in the simulator only")
             }
-            LoadKind::Simulated { .. } => {
-                anyhow::bail!("load {} exists in the simulator only", load.name)
-            }
+            LoadKind::Simulated { .. } => Self::on_network(load, interrupt),
             LoadKind::Pulse {
                 queue_depth,
                 device,
@@ -163,7 +163,7 @@ impl IoLoad {
                 Ok(Self::Own {
                     process,
                     tids,
-                    block_kib: 0,
+                    block_bytes: 0,
                     changes: !arrivals.is_empty(),
                 })
             }
@@ -188,7 +188,7 @@ impl IoLoad {
                 Ok(Self::Own {
                     process,
                     tids,
-                    block_kib: *block_kib,
+                    block_bytes: u64::from(*block_kib) * 1024,
                     changes: false,
                 })
             }
@@ -234,6 +234,36 @@ impl IoLoad {
                 Ok(load)
             }
         }
+    }
+
+    fn on_network(load: &Load, interrupt: &Interrupt) -> anyhow::Result<Self> {
+        let vcpus = freezer::online_cpus()?.len();
+        let (name, bytes, mut arguments) = match on_network(&load.kind, vcpus) {
+            Some(OnNetwork::Echo { work, threads }) => {
+                let work = format!("--work-us={}", work.0 / 1000);
+                ("echo", 0, vec![work, format!("--threads={threads}")])
+            }
+            Some(OnNetwork::Stream {
+                block_bytes,
+                threads,
+            }) => {
+                let block = format!("--block-bytes={block_bytes}");
+                (
+                    "stream",
+                    block_bytes,
+                    vec![block, format!("--threads={threads}")],
+                )
+            }
+            None => anyhow::bail!("load {} exists in the simulator only", load.name),
+        };
+        arguments.splice(0..0, ["load".to_owned(), name.to_owned()]);
+        let (process, tids) = start_own(&format!("the {name} load"), &arguments, interrupt)?;
+        Ok(Self::Own {
+            process,
+            tids,
+            block_bytes: u64::from(bytes),
+            changes: false,
+        })
     }
 
     /// The threads that do the I/O.
@@ -305,13 +335,13 @@ impl IoLoad {
             Self::Idle => Ok(None),
             Self::Own {
                 mut process,
-                block_kib,
+                block_bytes,
                 ..
             } => {
                 let counted: Counted = answer_of(&mut process, interrupt)?;
                 Ok(Some(Io {
                     ops_per_s: counted.ops_per_s,
-                    bytes_per_s: counted.ops_per_s * f64::from(block_kib) * 1024.0,
+                    bytes_per_s: counted.ops_per_s * block_bytes as f64,
                     latency: counted.latency,
                     series: counted.series,
                 }))

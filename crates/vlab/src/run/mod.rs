@@ -20,6 +20,7 @@ mod io_load;
 pub(crate) mod keep;
 mod machine;
 mod narrow;
+pub(crate) mod network;
 mod phase;
 mod plan;
 mod process;

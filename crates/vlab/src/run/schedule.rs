@@ -49,6 +49,8 @@ impl Step<'_> {
 /// All phases of a scenario, in order.
 pub(crate) fn steps(scenario: &Scenario) -> Vec<Step<'_>> {
     let compute = scenario.compute.threads_per_cpu > 0;
+    // A baseline is of the first VM; under sharing others may compute beside one that does not.
+    let anyone = compute || scenario.vms.iter().any(|vm| vm.threads_per_vcpu > 0);
     let baseline = |name: &'static str, load, round| Step {
         load,
         arm: None,
@@ -85,7 +87,7 @@ pub(crate) fn steps(scenario: &Scenario) -> Vec<Step<'_>> {
                     vms_per_pcpu,
                     round,
                     fifo: false,
-                    compute,
+                    compute: anyone,
                 }));
             }
         }
@@ -158,6 +160,27 @@ mod tests {
         assert_eq!(names[names.len() - 2..], ["solo", "compute-only"]);
         // 2 loads, 2 numbers of VMs, vanilla twice and fifo once.
         assert_eq!(names.len(), 7 + 2 * 2 * 3);
+    }
+
+    #[test]
+    fn others_may_compute_beside_a_vm_that_does_not() {
+        let text = r#"
+            name = "s"
+            title = "s"
+            topology = { cpus = 2 }
+            sharing = { slice = "11 ms" }
+            load = [{ name = "a", kind = "pulse" }]
+            arm = [{ name = "vanilla" }]
+            vm = [
+                { name = "io", placement = "one-to-one", threads_per_vcpu = 0 },
+                { name = "cpu", placement = "one-to-one", threads_per_vcpu = 1, loads = [] },
+            ]
+        "#;
+        let scenario = Scenario::parse_real_points(text, "s.toml")
+            .unwrap()
+            .remove(0);
+        let steps = steps(&scenario);
+        assert!(steps.iter().all(|step| step.compute == step.arm.is_some()));
     }
 
     /// What a phase takes beside its warm-up and its window: loads, freezer and daemon

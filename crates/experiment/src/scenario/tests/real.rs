@@ -117,6 +117,62 @@ fn what_real_vms_do_not_have_is_named_with_its_place() {
     errors_say(GOOD, cases, error_of);
 }
 
+const ON_NETWORK: &str = r#"
+name = "s"
+title = "s"
+topology = { cpus = 2 }
+sharing = { slice = "11 ms" }
+arm = [{ name = "vanilla", host_policy = "isacs" }]
+[[device]]
+name = "net"
+kind = "network"
+interval = "2 ms"
+[[load]]
+name = "ping"
+kind = "echo"
+device = "net"
+[[load]]
+name = "stream"
+kind = "reader"
+device = "net"
+write = true
+[[vm]]
+name = "first"
+placement = "one-to-one"
+threads_per_vcpu = 0
+"#;
+
+#[test]
+fn real_vms_and_simulated_ones_have_the_same_network() {
+    let real = Scenario::parse_real_points(ON_NETWORK, "s.toml").unwrap();
+    let known = super::super::Known::default();
+    let simulated = Scenario::parse_points(ON_NETWORK, "s.toml", &known);
+    assert_eq!(real, simulated.unwrap());
+    let cases: &[Case] = &[
+        (
+            "interval = \"2 ms\"",
+            "path = \"driver-domain\"",
+            &["`device[0].path` is set", "vlab sim"],
+        ),
+        (
+            "interval = \"2 ms\"",
+            "completion_vcpu = 0",
+            &["`device[0].completion_vcpu` is set", "vlab sim"],
+        ),
+        (
+            "kind = \"echo\"",
+            "kind = \"echo\"\npinned = true",
+            &["s.toml:14: `load[0].pinned` is set", "vlab sim"],
+        ),
+        (
+            "write = true",
+            "write = true\nburst = \"1 ms\"\npause = \"1 ms\"",
+            &["`load[1].burst` is set", "vlab sim"],
+        ),
+    ];
+    errors_say(ON_NETWORK, cases, error_of);
+}
+
 /// Under the freezer there is one VM.
 #[test]
 fn this_machine_alone_has_none_of_it() {

@@ -35,8 +35,10 @@ use super::super::protocol::ToGuest;
 use super::super::protocol::receive;
 use super::super::protocol::send;
 use super::PATIENCE;
+use super::network;
 use crate::child::ends_with_parent;
 use crate::run::environment::Inside;
+use crate::run::network::is_needed;
 
 /// How long QEMU may take to answer on its own socket.
 const QMP_PATIENCE: Duration = Duration::from_secs(90);
@@ -53,6 +55,7 @@ pub(super) struct Guest {
     vcpus: Vec<Pid>,
     qmp: Option<Qmp<Stream<BufReader<UnixStream>, UnixStream>>>,
     agent: Option<BufReader<UnixStream>>,
+    has_network: bool,
     /// What the agent says of its machine.
     pub(super) inside: Inside,
 }
@@ -90,6 +93,7 @@ impl Guest {
             vcpus: Vec::new(),
             qmp: None,
             agent: None,
+            has_network: is_needed(&setup.scenario),
             inside: Inside::default(),
         })
     }
@@ -105,7 +109,10 @@ impl Guest {
         let stream = self.dial("qmp", Instant::now() + QMP_PATIENCE)?;
         stream.set_read_timeout(Some(QMP_PATIENCE))?;
         let mut qmp = Qmp::new(Stream::new(BufReader::new(stream.try_clone()?), stream));
-        qmp.handshake().context("QEMU does not speak QMP")?;
+        qmp.handshake().with_context(|| {
+            let (number, words) = (self.number, self.last_words());
+            format!("QEMU of guest {number} does not speak QMP{words}")
+        })?;
         let vcpus = qmp.execute(&qmp::query_cpus_fast {})?;
         for vcpu in &vcpus {
             let base = match vcpu {
@@ -114,6 +121,9 @@ impl Guest {
             };
             let tid = Pid::from_raw(i32::try_from(base.thread_id)?);
             self.vcpus.push(tid.context("a vCPU has no thread")?);
+        }
+        if self.has_network {
+            network::connect(self.number)?;
         }
         // Not before: it may run nowhere else.
         self.place(cpus, false)?;
@@ -404,6 +414,9 @@ fn arguments(setup: &Setup, number: u32, dir: &Path, disk: Option<&Path>) -> Vec
         let device = format!("virtio-blk-pci,drive=disk,iothread=io0,num-queues={queues}");
         add(&["-device", &device]);
     }
+    if is_needed(&setup.scenario) {
+        args.extend(network::arguments(number));
+    }
     args
 }
 
@@ -447,6 +460,31 @@ mod tests {
         let heard = hear(&mut BufReader::new(agent), Duration::from_secs(60), &asker);
         assert!(matches!(heard, Err(Silence::Alone)), "{heard:?}");
         assert!(asked.elapsed() < Duration::from_secs(30));
+    }
+
+    #[test]
+    fn guests_have_a_network_where_a_load_asks_for_one() {
+        let mut setup = setup();
+        let cards = |setup: &Setup| {
+            let words = arguments(setup, 0, Path::new("/d"), None);
+            let cards = words.iter().filter(|word| word.starts_with("virtio-net"));
+            cards.count()
+        };
+        assert_eq!(cards(&setup), 0);
+        let text = r#"
+            name = "s"
+            title = "s"
+            topology = { cpus = 2 }
+            sharing = { slice = "11 ms" }
+            vm = [{ name = "one", placement = "one-to-one" }]
+            device = [{ name = "net", kind = "network" }]
+            load = [{ name = "ping", kind = "echo", device = "net" }]
+            arm = [{ name = "vanilla" }]
+        "#;
+        setup.scenario = experiment::scenario::Scenario::parse_real_points(text, "s.toml")
+            .unwrap()
+            .remove(0);
+        assert_eq!(cards(&setup), 1);
     }
 
     #[test]

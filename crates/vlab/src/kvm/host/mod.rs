@@ -5,9 +5,11 @@
 //! goes when its input ends. All that it starts dies with it.
 
 mod boot;
+mod clients;
 mod clock;
 mod disk;
 mod guest;
+mod network;
 mod scheduler;
 pub mod turns;
 mod watch;
@@ -41,6 +43,9 @@ use units::Ns;
 use units::Time;
 
 use self::boot::Booting;
+use self::clients::Clients;
+use self::clients::Mean;
+use self::clients::Trips;
 use self::clock::Clock;
 use self::disk::NullDisk;
 use self::guest::Guest;
@@ -63,6 +68,9 @@ use super::protocol::send;
 use crate::load::Window;
 use crate::load::now;
 use crate::run::in_guest;
+use crate::run::network::OnNetwork;
+use crate::run::network::interval;
+use crate::run::network::on_network;
 
 /// How long a guest may take for an answer that needs no measuring. It shares
 /// its CPUs with the others and may have to wait for some slices.
@@ -134,9 +142,18 @@ struct Lab {
     _disks: Vec<NullDisk>,
     setup: Setup,
     cpus: CpuSet,
+    /// CPUs of the host where no guest runs; all of them if there are none.
+    spare: CpuSet,
     /// Of the guests that measure, in their order.
     clocks: Vec<Clock>,
     started: Time,
+}
+
+/// What a guest runs on its network, and how often its clients ask.
+#[derive(Debug)]
+struct OtherEnd {
+    runs: OnNetwork,
+    interval: Ns,
 }
 
 /// What a lab needs of its host before there is any guest.
@@ -210,6 +227,7 @@ impl Lab {
             guests,
             _disks: disks,
             setup,
+            spare: spare(cpus)?,
             cpus,
             started: now(),
         })
@@ -265,7 +283,20 @@ impl Lab {
         let timeline = Some(self.setup.timeline).filter(|length| plan.detail && *length > Ns::ZERO);
         // Nothing is faster in a dilated guest because its window is longer.
         let room = timeline.map(|_| plan.length / u64::from(self.setup.dilation));
-        let all = self.guests_measure(step, &plan, room)?;
+        let (mut all, trips) = self.guests_measure(step, &plan, room)?;
+        let windows = self.windows(&all);
+        let mut means = Vec::new();
+        for ((measured, trips), window) in all.iter_mut().zip(&trips).zip(&windows) {
+            let seen = trips
+                .as_ref()
+                .map(|trips| trips.within(*window))
+                .transpose()?;
+            means.push(seen.as_ref().map(|(_, mean)| *mean));
+            // A guest knows of no message that waits for it.
+            if let Some((io, _)) = seen {
+                measured.phase.io = Some(io);
+            }
+        }
         let measured = all.first().context("nobody has measured")?;
         let mut alive = all.len() as u32;
         for guest in self.guests.iter_mut().skip(all.len()) {
@@ -286,6 +317,7 @@ impl Lab {
             round: phase.round,
             alive,
             clock_error: clock.error,
+            unanswered: means.iter().flatten().map(|mean| mean.unanswered).sum(),
             ..LabPhase::default()
         };
         let vm = self.guests.first().context("there is no guest")?.vm();
@@ -293,7 +325,6 @@ impl Lab {
         // has more of them.
         let vcpus = self.setup.vcpus(0);
         if phase.vms_per_pcpu > 1 || vcpus > self.setup.scenario.topology.cpus {
-            let windows = self.windows(&all);
             let last = windows.iter().map(|window| window.to).max();
             let events = self.scheduler()?.events_until(last.unwrap_or(window.to))?;
             lab.holes = turns::holes(&events, window);
@@ -315,7 +346,7 @@ impl Lab {
                     .iter()
                     .map(|window| window.from.since(first.unwrap_or(window.from)));
                 lab.apart = apart.max().unwrap_or(Ns::ZERO);
-                phase.work = self.work(&events, &all, &windows);
+                phase.work = self.work(&events, &all, &windows, &means);
                 let names = self.setup.scenario.each_vm().map(|(name, _)| name);
                 for (name, other) in names.zip(&all).skip(1) {
                     phase
@@ -362,7 +393,17 @@ impl Lab {
         step: usize,
         plan: &in_guest::Outline,
         room: Option<Ns>,
-    ) -> anyhow::Result<Vec<Measured>> {
+    ) -> anyhow::Result<(Vec<Measured>, Vec<Option<Trips>>)> {
+        let on = self.other_ends(step, plan)?;
+        let mut sinks = Vec::new();
+        for (number, load) in &on {
+            if let OnNetwork::Stream { .. } = load.runs {
+                let address = network::host_address(*number);
+                sinks.push(Clients::take(address, &self.spare)?);
+            }
+        }
+        let mut clients: Vec<(u32, Clients)> = Vec::new();
+        let mut trips = Vec::new();
         let count = if plan.each { plan.guests as usize } else { 1 };
         // The other VMs of this phase compute, if they do not measure; the rest sleeps.
         let (guests, rest) = self.guests.split_at_mut(count);
@@ -393,6 +434,25 @@ impl Lab {
                     guest.order(&ToGuest::Compute(on), PATIENCE)?;
                 }
             }
+            // Not before all that a guest wants runs, and until no window is open any more.
+            match moment {
+                FromGuest::Started => {
+                    for (number, load) in &on {
+                        if let OnNetwork::Echo { threads, .. } = load.runs {
+                            let guest = network::guest_address(*number);
+                            let asking = Clients::ask(guest, threads, load.interval, &self.spare)?;
+                            clients.push((*number, asking));
+                        }
+                    }
+                }
+                FromGuest::Closed => {
+                    trips.resize_with(count, || None);
+                    for (number, asking) in clients.drain(..) {
+                        trips[number as usize] = Some(asking.end()?);
+                    }
+                }
+                _ => {}
+            }
             for guest in guests.iter_mut() {
                 guest.tell(&ToGuest::Go)?;
             }
@@ -403,7 +463,29 @@ impl Lab {
         };
         let until = Instant::now() + PATIENCE * 3;
         let answers = guests.iter_mut().map(|guest| guest.answer(until));
-        answers.map(|answer| measured(answer?)).collect()
+        let all: anyhow::Result<_> = answers.map(|answer| measured(answer?)).collect();
+        Ok((all?, trips))
+    }
+
+    /// What the guests that measure in a step need at the other end of their networks.
+    fn other_ends(
+        &self,
+        step: usize,
+        plan: &in_guest::Outline,
+    ) -> anyhow::Result<Vec<(u32, OtherEnd)>> {
+        let scenario = &self.setup.scenario;
+        let count = if plan.each { plan.guests } else { 1 };
+        let mut ends = Vec::new();
+        for number in 0..count {
+            let Some(load) = in_guest::load(scenario, step, number)? else {
+                continue;
+            };
+            if let Some(runs) = on_network(&load.kind, self.setup.vcpus(number)) {
+                let interval = interval(scenario, &load).context("a network without clients")?;
+                ends.push((number, OtherEnd { runs, interval }));
+            }
+        }
+        Ok(ends)
     }
 
     /// Their windows on the host's clock.
@@ -423,13 +505,14 @@ impl Lab {
         events: &[scx_vcpu::trace::Event],
         all: &[Measured],
         windows: &[Span],
+        means: &[Option<Mean>],
     ) -> Vec<VmWork> {
         let scenario = &self.setup.scenario;
         let with = scenario
             .each_vm()
             .zip(&self.guests)
-            .zip(all.iter().zip(windows));
-        with.map(|(((name, vm), guest), (measured, window))| {
+            .zip(all.iter().zip(windows).zip(means));
+        with.map(|(((name, vm), guest), ((measured, window), mean))| {
             let length = window.to.since(window.from).as_secs_f64();
             let phase = &measured.phase;
             let own = vm.loads.as_ref().map(|loads| loads.first());
@@ -440,7 +523,10 @@ impl Lab {
                 vm: name,
                 cpus: turns::ran(events, guest.vm(), *window).as_secs_f64() / length,
                 compute: phase.compute_per_s.iter().sum(),
-                loads: io.map(|(load, io)| loaded(load, io)).into_iter().collect(),
+                loads: io
+                    .map(|(load, io)| loaded(load, io, mean.unwrap_or_default()))
+                    .into_iter()
+                    .collect(),
             }
         })
         .collect()
@@ -477,6 +563,13 @@ impl Lab {
     }
 }
 
+/// Where those run that are other machines to the guests.
+fn spare(guests: CpuSet) -> anyhow::Result<CpuSet> {
+    let all = freezer::online_cpus()?;
+    let spare: CpuSet = all.iter().filter(|cpu| !guests.contains(*cpu)).collect();
+    Ok(if spare.is_empty() { all } else { spare })
+}
+
 /// How many guests measure: the first one, or all that the scenario names.
 fn measuring(setup: &Setup) -> u32 {
     if setup.scenario.vms.is_empty() {
@@ -504,7 +597,7 @@ fn weights(setup: &Setup, guests: &[Guest]) -> anyhow::Result<Option<Weights>> {
 }
 
 /// What a load of a VM got done.
-fn loaded(load: &Load, io: &Io) -> LoadWork {
+fn loaded(load: &Load, io: &Io, trips: Mean) -> LoadWork {
     let threads = match load.kind {
         LoadKind::Disk { threads, .. } | LoadKind::Pulse { threads, .. } => threads,
         _ => 0,
@@ -515,7 +608,8 @@ fn loaded(load: &Load, io: &Io) -> LoadWork {
         ops_per_s: io.ops_per_s,
         bytes_per_s: io.bytes_per_s,
         latency: io.latency.p50,
-        ..LoadWork::default()
+        trip: trips.mean,
+        trip_max: trips.longest,
     }
 }
 
