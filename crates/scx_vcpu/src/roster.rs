@@ -68,6 +68,24 @@ struct Vm {
     seats: BTreeMap<u32, Seat>,
 }
 
+impl Vm {
+    /// What the kernel's side is told about one of its vCPUs.
+    fn knobs(&self, seat: &Seat) -> Knobs {
+        let (worth, vcpus) = (self.worth, self.seats.len() as u32);
+        let weight = (u64::from(worth.weight) * self.factor / ONE).clamp(1, u64::from(MAX_WEIGHT));
+        Knobs {
+            weight: weight as u32,
+            // The cap is the VM's (K1), rounded up so that it is never none.
+            cap_permille: worth.cap.map_or(0, |cap| (cap * 10).div_ceil(vcpus)),
+            class: worth.class,
+            home: seat.home,
+            slice: worth.slice.unwrap_or_default(),
+            latency: worth.latency.unwrap_or_default(),
+            cpus: worth.cpus,
+        }
+    }
+}
+
 /// All of them.
 #[derive(Debug)]
 pub(crate) struct Roster {
@@ -200,6 +218,12 @@ impl Roster {
         }
     }
 
+    /// What the kernel's side is told about a vCPU; `None`: nobody knows it.
+    pub(crate) fn knobs(&self, vm: u32, tid: u32) -> Option<Knobs> {
+        let vm = self.vms.get(&vm)?;
+        Some(vm.knobs(vm.seats.get(&tid)?))
+    }
+
     /// Do counters decide on classes?
     pub(crate) fn is_automatic(&self) -> bool {
         self.automatic.is_some()
@@ -284,37 +308,23 @@ impl Roster {
         let Some(vm) = self.vms.get_mut(&pid) else {
             return Told::new();
         };
-        let (worth, vcpus) = (vm.worth, vm.seats.len() as u32);
-        let weight = (u64::from(worth.weight) * vm.factor / ONE).clamp(1, u64::from(MAX_WEIGHT));
-        let cores = self.cores.as_ref();
-        vm.seats
-            .values_mut()
-            .map(|seat| {
-                let old = seat.home;
-                if let Some(cores) = cores {
-                    seat.home = cores.home(worth.class, &seat.may(&worth), old, &homes);
+        let worth = vm.worth;
+        for seat in vm.seats.values_mut() {
+            let old = seat.home;
+            if let Some(cores) = &self.cores {
+                seat.home = cores.home(worth.class, &seat.may(&worth), old, &homes);
+            }
+            if seat.home != old {
+                if let Some(count) = old.and_then(|old| homes.get_mut(&old)) {
+                    *count -= 1;
                 }
-                if seat.home != old {
-                    if let Some(count) = old.and_then(|old| homes.get_mut(&old)) {
-                        *count -= 1;
-                    }
-                    if let Some(home) = seat.home {
-                        *homes.entry(home).or_default() += 1;
-                    }
+                if let Some(home) = seat.home {
+                    *homes.entry(home).or_default() += 1;
                 }
-                let knobs = Knobs {
-                    weight: weight as u32,
-                    // The cap is the VM's (K1), rounded up so that it is never none.
-                    cap_permille: worth.cap.map_or(0, |cap| (cap * 10).div_ceil(vcpus)),
-                    class: worth.class,
-                    home: seat.home,
-                    slice: worth.slice.unwrap_or_default(),
-                    latency: worth.latency.unwrap_or_default(),
-                    cpus: worth.cpus,
-                };
-                (seat.found, knobs)
-            })
-            .collect()
+            }
+        }
+        let told = vm.seats.values().map(|seat| (seat.found, vm.knobs(seat)));
+        told.collect()
     }
 }
 

@@ -36,6 +36,7 @@ pub use crate::load::Rules;
 use crate::load::refuse;
 use crate::lost::Lost;
 use crate::probe;
+use crate::roster::Change;
 use crate::roster::Roster;
 use crate::roster::Told;
 use crate::seat;
@@ -329,6 +330,16 @@ fn schedule(
     let (vms, vcpus) = lock(&joins.seats).count();
     ready(vms, vcpus, lock(roster).labels());
 
+    // Where the policy keeps no cap, nobody has one.
+    let a_cap = Change {
+        cap: Some(1),
+        ..Change::default()
+    };
+    let heeds = control::unheeded(&options.rules, &a_cap).is_none();
+    let cap = |vcpu: &Found| {
+        let knobs = lock(roster).knobs(vcpu.vm, vcpu.tid).filter(|_| heeds);
+        knobs.map_or(0, |knobs| knobs.cap_permille)
+    };
     let (mut looked, mut asked) = (Instant::now(), Instant::now());
     let mut lost = Lost::default();
     // Since when there is no vCPU.
@@ -342,7 +353,7 @@ fn schedule(
             return Err(error);
         }
         let vcpus = lock(&joins.seats).vcpus();
-        let is_idle = rest.look(Instant::now(), &vcpus, Used::of);
+        let is_idle = rest.look(Instant::now(), &vcpus, Used::of, cap);
         if ops.is_none() && !vcpus.is_empty() && !rest.rests() {
             ops = Some(attach(&mut skel.maps.vcpu_ops, &skel.progs, &past, kept)?);
             rest.end(Instant::now());

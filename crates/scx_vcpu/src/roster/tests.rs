@@ -43,6 +43,13 @@ fn a_vcpu_that_comes_takes_its_part_of_the_cap_and_a_home_of_its_class() {
         assert_eq!((class, home), (Class::Io, Some(io)));
     }
     assert_eq!(told.len(), 2);
+    // Who asks later is told the same.
+    let knobs = |vm, tid| roster.knobs(vm, tid);
+    assert!(
+        told.iter()
+            .all(|(found, told)| knobs(found.vm, found.tid) == Some(*told))
+    );
+    assert_eq!((knobs(2, found(1, 0).tid), knobs(9, 90)), (None, None));
 }
 
 #[test]

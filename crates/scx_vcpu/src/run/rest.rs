@@ -18,6 +18,8 @@ use crate::seat::Found;
 
 /// Who runs for so much of a [`ROUND`] wants CPU time, in thousandths. An idle Linux guest ran for
 /// half of that at most, on an emulator that makes it dear (docs/decisions/0020).
+/// Who has a cap below that wants it by running for as much as the cap allows: at rest nobody
+/// keeps it from more.
 const RAN_PERMILLE: u64 = 100;
 
 /// Who runs and waits for so much of it does, too. More than ten that compute on one pCPU run for
@@ -58,11 +60,16 @@ impl Used {
     }
 
     /// Had somebody who has had this and `before` it had that, so long before, wanted CPU time?
-    fn wants(self, before: Self, length: Duration) -> bool {
+    /// `cap`: most of a pCPU that it may have, in thousandths; 0: no limit.
+    fn wants(self, before: Self, length: Duration, cap: u32) -> bool {
+        let most = match u64::from(cap) {
+            0 => RAN_PERMILLE,
+            cap => cap.min(RAN_PERMILLE),
+        };
         let ran = self.ran - before.ran;
         let wanted = ran + (self.waited - before.waited);
         let permille = |part: Ns| u128::from(part.0) * 1000 / length.as_nanos().max(1);
-        permille(ran) >= RAN_PERMILLE.into() || permille(wanted) >= WANTED_PERMILLE.into()
+        permille(ran) >= most.into() || permille(wanted) >= WANTED_PERMILLE.into()
     }
 }
 
@@ -107,12 +114,13 @@ impl Rest {
 
     /// Looks at these vCPUs if a round has passed since the last look; whether nobody has
     /// wanted CPU time for long enough to leave. Ends the rest if somebody does. `used`: what
-    /// one had, `None` if it has gone.
+    /// one had, `None` if it has gone; `cap`: as [`Used::wants`] takes it.
     pub(super) fn look(
         &mut self,
         now: Instant,
         vcpus: &[Found],
         used: impl Fn(&Found) -> Option<Used>,
+        cap: impl Fn(&Found) -> u32,
     ) -> bool {
         let Some(after) = self.after else {
             return false;
@@ -122,16 +130,17 @@ impl Rest {
             return false;
         }
         self.looked = now;
-        let had: BTreeMap<u32, Used> = vcpus
-            .iter()
-            .filter_map(|vcpu| Some((vcpu.tid, used(vcpu)?)))
-            .collect();
-        // A new one begins by computing: its guest boots.
-        let wants = |(tid, had): (&u32, &Used)| {
-            let before = self.before.get(tid);
-            before.is_none_or(|before| had.wants(*before, length))
-        };
-        if had.iter().any(wants) {
+        let (mut had, mut is_wanted) = (BTreeMap::new(), false);
+        for vcpu in vcpus {
+            let Some(used) = used(vcpu) else {
+                continue;
+            };
+            // A new one begins by computing: its guest boots.
+            let before = self.before.get(&vcpu.tid);
+            is_wanted |= before.is_none_or(|before| used.wants(*before, length, cap(vcpu)));
+            had.insert(vcpu.tid, used);
+        }
+        if is_wanted {
             self.end(now);
         }
         self.before = had;
@@ -154,16 +163,30 @@ mod tests {
         (0..count).map(found).collect()
     }
 
+    const NO_CAP: fn(&Found) -> u32 = |_| 0;
+
     /// Twenty rounds in each of which these threads run and wait for so many ms; the round
     /// after which it is time to leave.
     fn leaves(rest: &mut Rest, now: &mut Instant, had: &mut [Used; 2], ms: [(u64, u64); 2]) -> u32 {
+        leaves_capped(rest, now, had, ms, 0)
+    }
+
+    /// The same of threads of which each has this cap.
+    fn leaves_capped(
+        rest: &mut Rest,
+        now: &mut Instant,
+        had: &mut [Used; 2],
+        ms: [(u64, u64); 2],
+        cap: u32,
+    ) -> u32 {
         for round in 1..=20 {
             *now += ROUND;
             for (had, (ran, waited)) in had.iter_mut().zip(ms) {
                 had.ran += Ns::from_ms(ran);
                 had.waited += Ns::from_ms(waited);
             }
-            if rest.look(*now, &vcpus(2), |vcpu| Some(had[vcpu.tid as usize])) {
+            let used = |vcpu: &Found| Some(had[vcpu.tid as usize]);
+            if rest.look(*now, &vcpus(2), used, |_| cap) {
                 return round;
             }
         }
@@ -186,20 +209,42 @@ mod tests {
         assert!(!rest.rests(), "one that mostly waits wants time too");
     }
 
+    /// `set --cap 40` of eight vCPUs.
+    #[test]
+    fn who_may_have_less_than_a_tenth_is_kept_to_it() {
+        let mut now = Instant::now();
+        let mut rest = Rest::new(Some(AFTER), now);
+        let mut had = [Used::default(); 2];
+        assert_eq!(leaves(&mut rest, &mut now, &mut had, [(0, 0), (9, 0)]), 11);
+        rest.begin();
+        let mut capped = |cap, ms| {
+            leaves_capped(&mut rest, &mut now, &mut had, [(0, 0), (ms, 0)], cap);
+            std::mem::replace(&mut rest.rests, true)
+        };
+        assert!(capped(50, 4), "below its cap");
+        assert!(!capped(50, 5), "as much as it may have");
+        assert!(!capped(50, 9));
+        assert!(capped(100, 9) && capped(250, 9), "below a tenth");
+        assert!(
+            !capped(250, 10),
+            "a large cap is no reason to wait for more"
+        );
+    }
+
     #[test]
     fn a_new_vcpu_ends_the_rest_and_one_that_goes_does_not() {
         let start = Instant::now();
         let mut rest = Rest::new(Some(AFTER), start);
         let used = |_: &Found| Some(Used::default());
-        assert!(!rest.look(start + ROUND, &vcpus(2), used));
-        assert!(rest.look(start + AFTER * 2, &vcpus(2), used));
+        assert!(!rest.look(start + ROUND, &vcpus(2), used, NO_CAP));
+        assert!(rest.look(start + AFTER * 2, &vcpus(2), used, NO_CAP));
         rest.begin();
         let gone = |vcpu: &Found| used(vcpu).filter(|_| vcpu.tid == 0);
-        assert!(!rest.look(start + AFTER * 3, &vcpus(2), gone));
+        assert!(!rest.look(start + AFTER * 3, &vcpus(2), gone, NO_CAP));
         assert!(rest.rests());
-        assert!(!rest.look(start + AFTER * 3 + ROUND / 2, &vcpus(3), used));
+        assert!(!rest.look(start + AFTER * 3 + ROUND / 2, &vcpus(3), used, NO_CAP));
         assert!(rest.rests(), "not yet looked at");
-        assert!(!rest.look(start + AFTER * 4, &vcpus(3), used));
+        assert!(!rest.look(start + AFTER * 4, &vcpus(3), used, NO_CAP));
         assert!(!rest.rests());
     }
 
@@ -208,8 +253,8 @@ mod tests {
         let start = Instant::now();
         let mut rest = Rest::new(None, start);
         let used = |_: &Found| Some(Used::default());
-        assert!(!rest.look(start + AFTER, &vcpus(2), used));
-        assert!(!rest.look(start + AFTER * 100, &vcpus(2), used));
+        assert!(!rest.look(start + AFTER, &vcpus(2), used, NO_CAP));
+        assert!(!rest.look(start + AFTER * 100, &vcpus(2), used, NO_CAP));
     }
 
     #[test]
