@@ -7,16 +7,21 @@ use crate::skel::main::MainSkel;
 /// owner to start again.
 const HOTPLUG_RESTART: i64 = 1 << 48 | 1 << 32;
 
+/// kernel/sched/ext: `SCX_EXIT_UNREG`.
+const UNREG: i32 = 64;
+
 /// The kernel ended the scheduler.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Default, thiserror::Error)]
 #[error("the kernel ended the scheduler: {reason}{message}; its own scheduler has the machine")]
 pub(crate) struct Ended {
     /// The kernel's word for it.
-    reason: String,
+    pub(crate) reason: String,
     /// Details, if any, behind a separator.
-    message: String,
+    pub(crate) message: String,
     /// Only because a CPU came or went.
     pub(crate) by_hotplug: bool,
+    /// Only because its owner has taken it away.
+    pub(crate) by_owner: bool,
 }
 
 /// `None` while it has not.
@@ -34,6 +39,7 @@ pub(crate) fn why(skel: &MainSkel<'_>) -> Option<Ended> {
             format!(" ({message})")
         },
         by_hotplug: bss.exit_code == HOTPLUG_RESTART,
+        by_owner: bss.exit_kind == UNREG,
     })
 }
 

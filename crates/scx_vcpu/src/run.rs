@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The life of a scheduler: load, find vCPUs, follow them, record, end.
 
+mod end;
 mod joins;
 mod kept;
 mod pin;
@@ -45,9 +46,9 @@ use crate::skel::main::MainProgs;
 use crate::skel::main::MainSkel;
 use crate::sleep::Sleeps;
 use crate::table;
-use crate::table::State;
 use crate::tell::Teller;
 use crate::watch;
+use end::End;
 use joins::Joins;
 use kept::Kept;
 use pin::Pin;
@@ -226,18 +227,6 @@ struct Lasting<'a> {
     pins: Option<[Pin; table::PINS.len()]>,
 }
 
-/// Why a scheduler has ended that did nothing wrong.
-enum End {
-    /// Its owner wanted it.
-    Over,
-    /// No vCPU has been there for [`EMPTY`].
-    Empty,
-    /// No vCPU has wanted CPU time for [`Options::rest_after`].
-    Idle,
-    /// A CPU came or went.
-    Hotplug,
-}
-
 /// When its owner wants it to end.
 struct Until<'a> {
     stop: &'a AtomicBool,
@@ -357,12 +346,12 @@ fn schedule(
         if ops.is_none() && !vcpus.is_empty() && !rest.rests() {
             ops = Some(attach(&mut skel.maps.vcpu_ops, &skel.progs, &past, kept)?);
             rest.end(Instant::now());
-        } else if ops.is_some() && is_idle && !vcpus.is_empty() {
-            // The kernel counts a wait when it ends.
-            let table = slow.table(positions(&skel))?;
-            if table.iter().all(|vcpu| vcpu.state == State::Asleep) {
-                break End::Idle;
-            }
+        } else if ops.is_some()
+            && is_idle
+            && !vcpus.is_empty()
+            && end::all_sleep(&slow.table(positions(&skel))?)
+        {
+            break End::Idle;
         }
         control.serve(|change| {
             if let Some(why) = control::unheeded(&options.rules, change) {
@@ -438,6 +427,7 @@ fn schedule(
     let vcpus = lock(&joins.seats).vcpus();
     drop(joins);
     drop(ops);
+    let end = end.by(ended::why(&skel))?;
     if matches!(end, End::Idle | End::Hotplug) {
         kept.keep((&entries, &wakers), positions(&skel), &vcpus)?;
         kept.tell(&past)?;
