@@ -428,6 +428,7 @@ fn schedule(
     drop(joins);
     drop(ops);
     let end = end.by(ended::why(&skel))?;
+    slow.end();
     if matches!(end, End::Idle | End::Hotplug) {
         kept.keep((&entries, &wakers), positions(&skel), &vcpus)?;
         kept.tell(&past)?;

@@ -71,6 +71,11 @@ impl Balancer {
         let settled = std::mem::replace(&mut self.moved, moves.map(|(tid, _)| tid));
         Step { settled, moves }
     }
+
+    /// No further step comes: the thread that has a home until the next one.
+    pub(crate) fn end(&mut self) -> Option<u32> {
+        self.moved.take()
+    }
 }
 
 #[cfg(test)]

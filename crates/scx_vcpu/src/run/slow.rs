@@ -105,4 +105,57 @@ impl<'a> Slow<'a> {
             .map(|(tid, cpu)| roster.move_home(tid, Some(cpu)));
         Ok([settled, moved].into_iter().flatten().flatten().collect())
     }
+
+    /// Their scheduler has ended.
+    pub(super) fn end(&mut self) {
+        end(&mut self.balancer, &mut lock(self.roster));
+    }
+}
+
+/// A home that was for one period goes with the scheduler: the next one knows nothing of it,
+/// and nobody would take it back. That is told with the vCPU's mark.
+fn end(balancer: &mut Balancer, roster: &mut Roster) {
+    if let Some(tid) = balancer.end() {
+        let _ = roster.move_home(tid, None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::seat::Found;
+
+    #[test]
+    fn a_home_for_a_period_does_not_outlive_the_scheduler() {
+        let mut roster = Roster::new(Config::default(), None);
+        let mut balancer = Balancer::default();
+        for vm in 1..=4 {
+            let found = Found {
+                vm,
+                tid: vm,
+                vcpu: 0,
+            };
+            roster.add(found, String::new(), vec![0, 1]);
+        }
+        let second = Ns::from_secs(1);
+        let mut step = |ran| {
+            let table = [(1, 0), (2, 0), (3, 0), (4, 1)].map(|(tid, cpu)| Vcpu {
+                ran,
+                ..crate::policy::vcpu(tid, cpu)
+            });
+            balancer.step(&table, second, &[0, 1], |_, _| true)
+        };
+        step(Ns::ZERO);
+        let (tid, cpu) = step(second).moves.unwrap();
+        roster.move_home(tid, Some(cpu));
+        let home = |roster: &Roster| roster.knobs(tid, tid).unwrap().home;
+        assert_eq!(home(&roster), Some(1));
+        end(&mut balancer, &mut roster);
+        assert_eq!(home(&roster), None);
+        // Once.
+        roster.move_home(tid, Some(cpu));
+        end(&mut balancer, &mut roster);
+        assert_eq!(home(&roster), Some(1));
+    }
 }
