@@ -268,10 +268,41 @@ pub(crate) fn settings(rules: &Rules) -> anyhow::Result<sv_settings> {
 }
 
 /// What a refusal of the kernel means. The verifier says EACCES too: only who lacks
-/// privileges is told so.
+/// privileges is told so. What it only cannot do now is no [`Unsupported`]: a service manager
+/// is to try again.
 pub(crate) fn refuse(error: libbpf_rs::Error) -> anyhow::Error {
+    use libbpf_rs::ErrorKind;
+    if let ErrorKind::OutOfMemory | ErrorKind::WouldBlock | ErrorKind::Interrupted = error.kind() {
+        let now = "the kernel cannot take the scheduler's BPF programs at the moment";
+        return anyhow::Error::from(error).context(now);
+    }
     match probe::privileges(Path::new("/proc/self/status")) {
         Err(why) if error.kind() == libbpf_rs::ErrorKind::PermissionDenied => why.into(),
         _ => Unsupported::Refused(error).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_cannot_do_now_is_no_reason_to_stay_away() {
+        let is_unsupported = |errno| {
+            let error = libbpf_rs::Error::from_raw_os_error(errno);
+            refuse(error).is::<Unsupported>()
+        };
+        for errno in [libc::ENOMEM, libc::EAGAIN, libc::EINTR] {
+            assert!(!is_unsupported(errno), "{errno}");
+        }
+        for errno in [libc::EINVAL, libc::E2BIG, libc::EACCES, libc::EPERM] {
+            assert!(is_unsupported(errno), "{errno}");
+        }
+        let error = libbpf_rs::Error::from_raw_os_error(libc::ENOMEM);
+        let text = format!("{:#}", refuse(error));
+        assert!(
+            text.contains("at the moment") && text.contains("memory"),
+            "{text}"
+        );
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The life of a scheduler: load, find vCPUs, follow them, record, end.
 
+mod attached;
 mod end;
 mod joins;
 mod kept;
@@ -48,6 +49,7 @@ use crate::sleep::Sleeps;
 use crate::table;
 use crate::tell::Teller;
 use crate::watch;
+use attached::Attached;
 use end::End;
 use joins::Joins;
 use kept::Kept;
@@ -308,7 +310,7 @@ fn schedule(
     let wakers = libbpf_rs::MapHandle::try_from(&skel.maps.wakers).map_err(refuse)?;
     let past = libbpf_rs::MapHandle::try_from(&skel.maps.past).map_err(refuse)?;
     let mut slow = Slow::new(options, roster, &skel)?;
-    kept.tell_wakers(&wakers)?;
+    kept.tell_wakers(&wakers);
     let mut ops = None;
     if lock(&joins.seats).is_empty() {
         rest.end(Instant::now());
@@ -390,7 +392,7 @@ fn schedule(
                 empty = None;
                 if ops.is_none() {
                     // For `list`.
-                    kept.tell(&past)?;
+                    kept.tell(&past);
                 }
             } else if ops.is_some() && empty.get_or_insert(looked).elapsed() >= EMPTY {
                 break End::Empty;
@@ -430,8 +432,8 @@ fn schedule(
     let end = end.by(ended::why(&skel))?;
     slow.end();
     if matches!(end, End::Idle | End::Hotplug) {
-        kept.keep((&entries, &wakers), positions(&skel), &vcpus)?;
-        kept.tell(&past)?;
+        kept.keep((&entries, &wakers), positions(&skel), &vcpus);
+        kept.tell(&past);
     }
     if matches!(end, End::Idle) {
         rest.begin();
@@ -452,44 +454,12 @@ fn attach(
     ops: &mut libbpf_rs::MapMut<'_>,
     programs: &MainProgs<'_>,
     past: &libbpf_rs::MapHandle,
-    kept: &Kept,
+    kept: &mut Kept,
 ) -> anyhow::Result<Attached> {
-    kept.tell(past)?;
+    kept.tell(past);
     let attached = Attached::new(ops, programs)?;
     kept.taken(past);
     Ok(attached)
-}
-
-/// The scheduler in the kernel, where it has all threads of SCHED_EXT; and its trace.
-struct Attached {
-    // In the order in which they go.
-    _ops: libbpf_rs::Link,
-    _trace: Vec<libbpf_rs::Link>,
-}
-
-impl Attached {
-    fn new(ops: &mut libbpf_rs::MapMut<'_>, programs: &MainProgs<'_>) -> anyhow::Result<Self> {
-        let begin = Instant::now();
-        probe::core_scheduling()?;
-        let ops = ops.attach_struct_ops().map_err(|error| {
-            // Another scheduler may have been faster since our first look.
-            let why = probe::files(Path::new("/")).err();
-            why.map_or_else(|| refuse(error), anyhow::Error::from)
-        })?;
-        // Not before: vCPU threads are SCHED_EXT and in the fair class until now, whose turns
-        // are nobody's business.
-        let mut trace = Vec::new();
-        for program in [&programs.switches, &programs.wakes] {
-            if program.autoload() {
-                trace.push(program.attach_trace().map_err(refuse)?);
-            }
-        }
-        tracing::info!(took = ?begin.elapsed(), "scheduling");
-        Ok(Self {
-            _ops: ops,
-            _trace: trace,
-        })
-    }
 }
 
 /// How many entries of the table were ever used.

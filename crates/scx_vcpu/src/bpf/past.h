@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * What vCPUs had under a scheduler that has left the kernel, and between that one and us:
- * with that their counters go on. User space writes it before it attaches us.
+ * with that their counters go on. User space writes it before it attaches us, every second
+ * while we rest: all memory at once, below 2 MB, rather than none in some moment.
  */
 #pragma once
 
@@ -9,7 +10,6 @@
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, MAX_VCPUS);
 	__type(key, u32);
 	__type(value, struct sv_vcpu);

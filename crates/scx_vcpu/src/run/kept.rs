@@ -50,12 +50,19 @@ impl Past {
 pub(super) struct Kept {
     vcpus: BTreeMap<u32, Past>,
     wakers: Vec<(Vec<u8>, Vec<u8>)>,
+    /// It has been said that counters are lost.
+    warned: bool,
 }
 
 impl Kept {
     /// Of a scheduler that has just left the kernel, whose table had so many `positions` in use:
     /// what `vcpus` had. Those that it did not schedule are as they were kept before.
-    pub(super) fn keep(
+    pub(super) fn keep(&mut self, maps: (&MapHandle, &MapHandle), positions: u32, vcpus: &[Found]) {
+        let done = self.read(maps, positions, vcpus);
+        self.warn(done);
+    }
+
+    fn read(
         &mut self,
         maps: (&MapHandle, &MapHandle),
         positions: u32,
@@ -96,8 +103,9 @@ impl Kept {
 
     /// Tells a scheduler that is loaded and not attached, and who looks at its maps, what they
     /// had until now.
-    pub(super) fn tell(&self, past: &impl MapCore) -> anyhow::Result<()> {
+    pub(super) fn tell(&mut self, past: &impl MapCore) {
         let now = sleep::monotonic();
+        let mut all = Ok(());
         for (tid, kept) in &self.vcpus {
             let key = tid.to_ne_bytes();
             let done = match Used::of_thread(kept.entry.vm, *tid) {
@@ -111,9 +119,9 @@ impl Kept {
                     done => done,
                 },
             };
-            done.context("cannot keep what a vCPU had")?;
+            all = all.and(done.context("cannot keep what a vCPU had"));
         }
-        Ok(())
+        self.warn(all);
     }
 
     /// The scheduler is attached and has all of it. Another thread may have such an id later. Not
@@ -127,18 +135,66 @@ impl Kept {
     }
 
     /// The same of who has woken whom, once.
-    pub(super) fn tell_wakers(&self, wakers: &impl MapCore) -> anyhow::Result<()> {
+    pub(super) fn tell_wakers(&mut self, wakers: &impl MapCore) {
+        let mut all = Ok(());
         for (key, count) in &self.wakers {
             let done = wakers.update(key, count, MapFlags::ANY);
-            done.context("cannot keep who has woken a vCPU")?;
+            all = all.and(done.context("cannot keep who has woken a vCPU"));
         }
-        Ok(())
+        self.warn(all);
+    }
+
+    /// Counters are no reason to end. Once: it would be said every second.
+    fn warn(&mut self, done: anyhow::Result<()>) {
+        if let Err(error) = done
+            && !std::mem::replace(&mut self.warned, true)
+        {
+            tracing::warn!("counters of vCPUs are lost: {error:#}");
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A map without room for any, which says E2BIG.
+    #[test]
+    fn root_what_does_not_fit_is_warned_of_once_and_no_reason_to_end() {
+        let own = std::process::id();
+        let map = MapHandle::create(
+            libbpf_rs::MapType::Hash,
+            Some("past"),
+            4,
+            size_of::<sv_vcpu>() as u32,
+            1,
+            &libbpf_rs::libbpf_sys::bpf_map_create_opts {
+                sz: size_of::<libbpf_rs::libbpf_sys::bpf_map_create_opts>() as _,
+                ..Default::default()
+            },
+        );
+        let map = map.unwrap();
+        let other = vec![0; size_of::<sv_vcpu>()];
+        map.update(&1u32.to_ne_bytes(), &other, MapFlags::ANY)
+            .unwrap();
+        let entry = sv_vcpu {
+            vm: own,
+            tid: own,
+            ..sv_vcpu::default()
+        };
+        let used = Used::default();
+        let mut kept = Kept::default();
+        kept.vcpus.insert(own, Past { entry, used });
+        kept.tell(&map);
+        assert!(kept.warned);
+        assert_eq!(map.keys().count(), 1);
+        // There is room now.
+        map.delete(&1u32.to_ne_bytes()).unwrap();
+        kept.tell(&map);
+        assert_eq!(map.keys().next(), Some(own.to_ne_bytes().to_vec()));
+        kept.taken(&map);
+        assert_eq!(map.keys().count(), 0);
+    }
 
     #[test]
     fn time_without_a_scheduler_is_part_of_what_a_vcpu_had() {
