@@ -18,7 +18,6 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -51,9 +50,10 @@ use crate::tell::Teller;
 use crate::watch;
 use attached::Attached;
 use end::End;
+use end::Until;
 use joins::Joins;
 use kept::Kept;
-use pin::Pin;
+use pin::Pins;
 use record::Recorder;
 use rest::Rest;
 use rest::Used;
@@ -183,11 +183,11 @@ pub fn run(
         },
         recorder,
         roster: Mutex::new(Roster::new(options.config.clone(), cores)),
+        pins: Pins::none(),
         control,
         file: watch::Watched::new(options.file.as_deref()),
         rest: Rest::new(options.may_rest_after(), Instant::now()),
         kept: Kept::default(),
-        pins: None,
     };
     let mut ready = Some(ready);
     loop {
@@ -221,24 +221,13 @@ struct Lasting<'a> {
     until: Until<'a>,
     recorder: Recorder,
     roster: Mutex<Roster>,
+    /// The last one's until the next one has its own: somebody may look on. They go before the
+    /// socket, which keeps others away.
+    pins: Pins,
     control: Server,
     file: watch::Watched<'a>,
     rest: Rest,
     kept: Kept,
-    /// The last one's until the next one has its own: somebody may look on.
-    pins: Option<[Pin; table::PINS.len()]>,
-}
-
-/// When its owner wants it to end.
-struct Until<'a> {
-    stop: &'a AtomicBool,
-    end: Option<Instant>,
-}
-
-impl Until<'_> {
-    fn is_over(&self) -> bool {
-        self.stop.load(Ordering::Relaxed) || self.end.is_some_and(|end| Instant::now() >= end)
-    }
 }
 
 /// From loading to the end.
@@ -299,18 +288,17 @@ fn schedule(
     for found in list(&skel)? {
         joins.seat(found);
     }
-    *pins = None;
-    *pins = Some([
-        Pin::new(&mut skel.maps.table, table::PIN),
-        Pin::new(&mut skel.maps.wakers, table::PIN_WAKERS),
-        Pin::new(&mut skel.maps.bss, table::PIN_COUNTS),
-        Pin::new(&mut skel.maps.past, table::PIN_PAST),
-    ]);
+    // Before its name: until now the last one's had all of it.
+    kept.tell(&skel.maps.past);
+    kept.tell_wakers(&skel.maps.wakers);
+    pins.name(&mut skel.maps.past, table::PIN_PAST);
+    pins.name(&mut skel.maps.table, table::PIN);
+    pins.name(&mut skel.maps.wakers, table::PIN_WAKERS);
+    pins.name(&mut skel.maps.bss, table::PIN_COUNTS);
     let entries = libbpf_rs::MapHandle::try_from(&skel.maps.table).map_err(refuse)?;
     let wakers = libbpf_rs::MapHandle::try_from(&skel.maps.wakers).map_err(refuse)?;
     let past = libbpf_rs::MapHandle::try_from(&skel.maps.past).map_err(refuse)?;
     let mut slow = Slow::new(options, roster, &skel)?;
-    kept.tell_wakers(&wakers);
     let mut ops = None;
     if lock(&joins.seats).is_empty() {
         rest.end(Instant::now());
@@ -427,6 +415,11 @@ fn schedule(
     drop(watcher);
     drop(rings);
     let vcpus = lock(&joins.seats).vcpus();
+    if matches!(end, End::Idle) {
+        // Before the table loses them: who looks on finds each here or there.
+        kept.keep((&entries, &wakers), positions(&skel), &vcpus);
+        kept.tell(&past);
+    }
     drop(joins);
     drop(ops);
     let end = end.by(ended::why(&skel))?;

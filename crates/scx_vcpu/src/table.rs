@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The table of vCPUs of a scheduler that runs, also of another process.
 
+mod text;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -10,6 +12,7 @@ use libbpf_rs::MapFlags;
 use libbpf_rs::MapHandle;
 use serde::Deserialize;
 use serde::Serialize;
+pub use text::text;
 use units::Ns;
 use units::Time;
 
@@ -170,23 +173,39 @@ fn is_held(pcpu: &sv_pcpu, now: Time) -> bool {
 /// None runs, or not permitted.
 pub fn read() -> anyhow::Result<Vec<Vcpu>> {
     let ops = std::fs::read_to_string("/sys/kernel/sched_ext/root/ops").unwrap_or_default();
-    let Some(policy) = policy_of(&ops) else {
+    let policy = policy_of(&ops);
+    if policy.is_none() {
         let waits = control::runs(Path::new(SOCKET))
             .context("cannot tell whether scx_vcpu runs; run as root")?;
         anyhow::ensure!(
             waits,
             "scx_vcpu does not run on this machine; start it with `scx_vcpu run`"
         );
-        let mut vcpus = at_rest();
-        complete(&mut vcpus, "");
-        return Ok(vcpus);
+    }
+    // The scheduler may come or go in this moment. A vCPU is at rest before it leaves the table,
+    // and in the table before it is at rest no longer.
+    let before = at_rest();
+    let scheduled = match MapHandle::from_pinned_path(Path::new(PIN)) {
+        Ok(map) => entries(&map, u32::MAX)?,
+        Err(_) if policy.is_none() => Vec::new(),
+        Err(error) => {
+            return Err(error).with_context(|| {
+                format!("cannot open {PIN}; run as root, on a machine with /sys/fs/bpf mounted")
+            });
+        }
     };
-    let map = MapHandle::from_pinned_path(Path::new(PIN)).with_context(|| {
-        format!("cannot open {PIN}; run as root, on a machine with /sys/fs/bpf mounted")
-    })?;
-    let mut vcpus = entries(&map, u32::MAX)?;
-    complete(&mut vcpus, policy);
+    let mut vcpus = one_each([scheduled, at_rest(), before]);
+    complete(&mut vcpus, policy.unwrap_or_default());
     Ok(vcpus)
+}
+
+/// Each vCPU once, as the first of these has it.
+fn one_each(all: [Vec<Vcpu>; 3]) -> Vec<Vcpu> {
+    let mut vcpus: Vec<Vcpu> = all.into_iter().flatten().collect();
+    // Stable.
+    vcpus.sort_by_key(|vcpu| (vcpu.vm, vcpu.vcpu, vcpu.tid));
+    vcpus.dedup_by_key(|vcpu| (vcpu.vm, vcpu.tid));
+    vcpus
 }
 
 /// Those of a scheduler that has left the kernel until one of them wants CPU time.
@@ -203,9 +222,7 @@ fn at_rest() -> Vec<Vcpu> {
             ..vcpu
         })
     });
-    let mut vcpus: Vec<Vcpu> = entries.collect();
-    vcpus.sort_by_key(|vcpu| (vcpu.vm, vcpu.vcpu));
-    vcpus
+    entries.collect()
 }
 
 /// What is not in the entries themselves.
@@ -219,7 +236,9 @@ fn complete(vcpus: &mut [Vcpu], policy: &str) {
     for vcpu in &mut *vcpus {
         let name = names.entry(vcpu.vm).or_insert_with(|| name::of(vcpu.vm));
         vcpu.name.clone_from(name);
-        policy.clone_into(&mut vcpu.policy);
+        if vcpu.state != State::Rests {
+            policy.clone_into(&mut vcpu.policy);
+        }
     }
     add_shares(vcpus);
 }
@@ -364,84 +383,6 @@ fn of_entry(entry: &sv_vcpu) -> Option<Vcpu> {
         credit: entry.credit,
         ivcredit: Ns(entry.ivcredit),
     })
-}
-
-/// The table for people: one line per vCPU, VMs together.
-#[must_use]
-pub fn text(vcpus: &[Vcpu]) -> String {
-    let mut text = format!(
-        "{:>8} {:<12} {:>5} {:>8} {:>5} {:>5} {:>7} {:>6} {:>7} {:>10} {:>10} {:>10} {:>8} {:>8} {:>8} {:>10} {:>8} {:>10} {:>10} {:>10} {:<6}  {}\n",
-        "VM",
-        "name",
-        "vCPU",
-        "thread",
-        "pCPU",
-        "class",
-        "weight",
-        "cap",
-        "VM has",
-        "ran",
-        "waited",
-        "longest",
-        "turns",
-        "I/O",
-        "IPIs",
-        "halted",
-        "halts",
-        "slice",
-        "credit ms",
-        "I/O ms",
-        "state",
-        "woken by"
-    );
-    for vcpu in vcpus {
-        text += &format!(
-            "{:>8} {:<12} {:>5} {:>8} {:>5} {:>5} {:>7} {:>6} {:>5.1} % {:>10} {:>10} {:>10} {:>8} {:>8} {:>8} {:>10} {:>8} {:>10} {:>10.2} {:>10.2} {:<6}  {}\n",
-            vcpu.vm,
-            vcpu.name,
-            vcpu.vcpu,
-            vcpu.tid,
-            vcpu.cpu,
-            vcpu.class,
-            vcpu.weight,
-            match vcpu.cap_permille {
-                0 => "none".to_owned(),
-                cap => format!("{}.{}%", cap / 10, cap % 10),
-            },
-            f64::from(vcpu.vm_share_permille) / 10.0,
-            vcpu.ran.to_string(),
-            vcpu.waited.to_string(),
-            vcpu.longest_wait.to_string(),
-            vcpu.turns,
-            vcpu.io,
-            vcpu.ipi,
-            vcpu.halted.to_string(),
-            vcpu.halts,
-            vcpu.slice.to_string(),
-            vcpu.credit as f64 / 1e6,
-            vcpu.ivcredit.0 as f64 / 1e6,
-            match vcpu.state {
-                State::Asleep => "asleep",
-                State::Waits => "waits",
-                State::Runs => "runs",
-                State::Rests => "rests",
-            },
-            wakers(&vcpu.wakers)
-        );
-    }
-    text
-}
-
-/// The vCPUs that have woken one most often, with the numbers of times.
-fn wakers(wakers: &BTreeMap<u32, u64>) -> String {
-    let mut most: Vec<_> = wakers.iter().filter(|(_, count)| **count > 0).collect();
-    most.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
-    let texts: Vec<String> = most
-        .iter()
-        .take(3)
-        .map(|(source, count)| format!("{source}: {count}"))
-        .collect();
-    texts.join(", ")
 }
 
 /// What happened between two readings: counts and times are differences, the

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Why a scheduler has ended.
+//! Why and when a scheduler ends.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use crate::ended::Ended;
 use crate::table::State;
@@ -30,6 +34,18 @@ impl End {
             Some(ended) if !ended.by_owner => Err(ended),
             _ => Ok(self),
         }
+    }
+}
+
+/// When its owner wants it to end.
+pub(super) struct Until<'a> {
+    pub(super) stop: &'a AtomicBool,
+    pub(super) end: Option<Instant>,
+}
+
+impl Until<'_> {
+    pub(super) fn is_over(&self) -> bool {
+        self.stop.load(Ordering::Relaxed) || self.end.is_some_and(|end| Instant::now() >= end)
     }
 }
 

@@ -1,24 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The table where `scx_vcpu list` finds it.
+//! The maps where `scx_vcpu list` finds them.
 
-use std::path::PathBuf;
+use crate::table::PINS;
 
-/// A map's name in the file system, for `scx_vcpu list`.
-pub(super) struct Pin(PathBuf);
+/// The maps' names in the file system, for as long as we run.
+pub(super) struct Pins(());
 
-impl Pin {
-    pub(super) fn new(map: &mut libbpf_rs::MapMut<'_>, path: &str) -> Self {
-        // One that was killed has left its own.
-        let _ = std::fs::remove_file(path);
-        if let Err(error) = map.pin(path) {
-            tracing::warn!(%error, "`scx_vcpu list` will not work: cannot make {path}");
+impl Pins {
+    /// None has one yet: those there were left by one that was killed.
+    pub(super) fn none() -> Self {
+        remove();
+        Self(())
+    }
+
+    /// Gives a map this one of [`PINS`]. Who opens it finds this map or the one before, at any
+    /// time.
+    pub(super) fn name(&self, map: &mut libbpf_rs::MapMut<'_>, path: &str) {
+        let next = format!("{path}_next");
+        let _ = std::fs::remove_file(&next);
+        let done = map.pin(&next).map_err(anyhow::Error::from);
+        let done = done.and_then(|()| Ok(std::fs::rename(&next, path)?));
+        if let Err(error) = done {
+            tracing::warn!("`scx_vcpu list` will not work: cannot make {path}: {error:#}");
+            // Of one that is no more.
+            let _ = std::fs::remove_file(path);
         }
-        Self(PathBuf::from(path))
     }
 }
 
-impl Drop for Pin {
+impl Drop for Pins {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
+        remove();
+    }
+}
+
+fn remove() {
+    for path in PINS {
+        let _ = std::fs::remove_file(path);
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 use clap::ValueEnum;
 
+use super::text::wakers;
 use super::*;
 use crate::policy::Policy;
 
@@ -79,6 +80,32 @@ fn a_difference_is_of_the_same_vcpu_only() {
     assert_eq!(since(older, newer)[0].ran, Ns(15));
     let other = Vcpu { vm: 8, ..old };
     assert_eq!(since(&[other], &[now])[0].ran, Ns(25));
+}
+
+/// While the scheduler comes or goes a vCPU is in the table, at rest, or both.
+#[test]
+fn a_vcpu_that_is_on_its_way_is_listed_once() {
+    let of = |state, vm, tid| Vcpu {
+        state,
+        vm,
+        tid,
+        ..vcpu(1, 10).unwrap()
+    };
+    let rests = |tids: &[u32]| tids.iter().map(|tid| of(State::Rests, 7, *tid)).collect();
+    let scheduled = vec![of(State::Asleep, 7, 71), of(State::Runs, 9, 70)];
+    let all = one_each([scheduled, rests(&[71, 72]), rests(&[70, 71, 72])]);
+    let all: Vec<_> = all.iter().map(|v| (v.vm, v.tid, v.state)).collect();
+    let expected = [
+        (7, 70, State::Rests),
+        (7, 71, State::Asleep),
+        (7, 72, State::Rests),
+        (9, 70, State::Runs),
+    ];
+    assert_eq!(all, expected);
+    assert_eq!(one_each([vec![], vec![], vec![]]), []);
+    let mut both = one_each([vec![of(State::Runs, 7, 70)], rests(&[71]), vec![]]);
+    complete(&mut both, "credit2");
+    assert_eq!([&*both[0].policy, &*both[1].policy], ["credit2", ""]);
 }
 
 #[test]

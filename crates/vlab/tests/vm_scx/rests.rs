@@ -55,6 +55,10 @@ fn root_vm_scx_vcpu_rests_while_no_vcpu_wants_time() {
     );
     assert!(Ns(rested - stopped) >= Ns::from_secs(2));
     assert_eq!(said(&output, "rest-state"), "disabled");
+    let [looks, short] = ["looks", "looks-short"].map(|key| number(&output, key));
+    eprintln!("`list` was asked {looks} times from before to after the step into a rest");
+    assert!(looks >= 5);
+    assert_eq!(short, 0, "none of them without a vCPU");
     // They are still found and marked as ours.
     assert_eq!(said(&output, "rest-labels").trim(), "7");
     assert!(said(&output, "rest-says").starts_with("no vCPU wants CPU time"));

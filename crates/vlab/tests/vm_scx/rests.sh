@@ -23,6 +23,27 @@ until_rests() {
 		sleep 1
 	done
 }
+# into_rest N: into a rest and 3 s on, how often `list` was asked and how often it had not all N.
+# Without a pause, and all on the pCPU that no vCPU is to use.
+into_rest() {
+	taskset -p 2 $$ >/dev/null
+	looks=0 short=0 rested=
+	read -r up _ </proc/uptime
+	end=$((${up%.*} + 100))
+	while [ "${up%.*}" -lt "$end" ]; do
+		looks=$((looks + 1))
+		listed "$1" || short=$((short + 1))
+		read -r up _ </proc/uptime
+		if [ -z "$rested" ] && state_is disabled; then
+			now "rested-at"
+			rested=1
+			end=$((${up%.*} + 4))
+		fi
+	done
+	taskset -p 3 $$ >/dev/null
+	echo "looks $looks"
+	echo "looks-short $short"
+}
 # On standard output: what `list` says, or nothing.
 listed_json() {
 	scx_vcpu list --json
@@ -37,10 +58,11 @@ echo "busy-state $(cat /sys/kernel/sched_ext/state) $(($(cat /sys/kernel/sched_e
 
 # Nobody wants anything.
 echo "before $(listed_json)"
+vcpus_on 1
 kill -STOP "$first"
 now "stopped-at"
+into_rest 4
 until_rests rest
-now "rested-at"
 echo "rest-early $(listed_json)"
 sleep 5
 echo "rest-late $(listed_json)"
