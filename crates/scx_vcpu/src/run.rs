@@ -376,12 +376,12 @@ fn schedule(
                 tracing::warn!("{lost}");
             }
             let mut told = joins.forget_gone();
+            if ops.is_none() {
+                // For `list`, also when the last one has gone.
+                kept.tell(&past);
+            }
             if !lock(&joins.seats).is_empty() {
                 empty = None;
-                if ops.is_none() {
-                    // For `list`.
-                    kept.tell(&past);
-                }
             } else if ops.is_some() && empty.get_or_insert(looked).elapsed() >= EMPTY {
                 break End::Empty;
             }

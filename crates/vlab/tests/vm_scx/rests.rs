@@ -97,6 +97,8 @@ fn root_vm_scx_vcpu_rests_while_no_vcpu_wants_time() {
     assert_eq!(number(&output, "rests-exit"), 0);
     assert_eq!(said(&output, "rests-labels").trim(), "0");
     assert_eq!(number(&output, "rests-pins"), 0);
+    assert_eq!(number(&output, "gone-exit"), 0);
+    assert_eq!(said(&output, "gone-state"), "disabled");
     for stays in ["stays", "traces"] {
         assert_eq!(said(&output, &format!("{stays}-state")), "enabled");
         assert_eq!(number(&output, &format!("{stays}-exit")), 0);

@@ -6,6 +6,7 @@ vm --cpus 0-1 --for 901s
 first=$!
 # Its vCPUs work for a moment every second.
 vm --cpus 0-1 --io 1s --work 1000 --for 902s
+second=$!
 until_ok there 4
 
 rests() {
@@ -110,3 +111,10 @@ start fixed --rest-after 1s --trace /tmp/trace
 sleep 5
 echo "traces-state $(cat /sys/kernel/sched_ext/state)"
 finish traces
+
+# All VMs end while it rests.
+start fixed --rest-after 1s
+until_rests last
+kill -KILL "$first" "$second"
+until_ok listed 0 || echo "gone-lost $(listed_json)"
+finish gone
