@@ -42,13 +42,12 @@ use crate::roster::Roster;
 use crate::roster::Told;
 use crate::seat;
 use crate::seat::Found;
-use crate::skel::main::MainProgs;
 use crate::skel::main::MainSkel;
 use crate::sleep::Sleeps;
 use crate::table;
 use crate::tell::Teller;
 use crate::watch;
-use attached::Attached;
+use attached::attach;
 use end::End;
 use end::Until;
 use joins::Joins;
@@ -259,6 +258,7 @@ fn schedule(
     let batch = libbpf_rs::MapHandle::try_from(&skel.maps.batch).map_err(refuse)?;
     let teller = Teller::new(&skel.progs.set_vcpus, batch, knobs);
     let tell = |told: Told| teller.tell(told);
+    let worth = |vm, tid| lock(roster).knobs(vm, tid);
     let joins = Joins {
         roster,
         teller: &teller,
@@ -289,7 +289,7 @@ fn schedule(
         joins.seat(found);
     }
     // Before its name: until now the last one's had all of it.
-    kept.tell(&skel.maps.past);
+    kept.tell(&skel.maps.past, worth);
     kept.tell_wakers(&skel.maps.wakers);
     pins.name(&mut skel.maps.past, table::PIN_PAST);
     pins.name(&mut skel.maps.table, table::PIN);
@@ -303,7 +303,13 @@ fn schedule(
     if lock(&joins.seats).is_empty() {
         rest.end(Instant::now());
     } else if !rest.rests() {
-        ops = Some(attach(&mut skel.maps.vcpu_ops, &skel.progs, &past, kept)?);
+        ops = Some(attach(
+            &mut skel.maps.vcpu_ops,
+            &skel.progs,
+            &past,
+            kept,
+            worth,
+        )?);
         rest.end(Instant::now());
     }
     let (vms, vcpus) = lock(&joins.seats).count();
@@ -316,8 +322,8 @@ fn schedule(
     };
     let heeds = control::unheeded(&options.rules, &a_cap).is_none();
     let cap = |vcpu: &Found| {
-        let knobs = lock(roster).knobs(vcpu.vm, vcpu.tid).filter(|_| heeds);
-        knobs.map_or(0, |knobs| knobs.cap_permille)
+        let worth = worth(vcpu.vm, vcpu.tid).filter(|_| heeds);
+        worth.map_or(0, |worth| worth.cap_permille)
     };
     let (mut looked, mut asked) = (Instant::now(), Instant::now());
     let mut lost = Lost::default();
@@ -334,7 +340,13 @@ fn schedule(
         let vcpus = lock(&joins.seats).vcpus();
         let is_idle = rest.look(Instant::now(), &vcpus, Used::of, cap);
         if ops.is_none() && !vcpus.is_empty() && !rest.rests() {
-            ops = Some(attach(&mut skel.maps.vcpu_ops, &skel.progs, &past, kept)?);
+            ops = Some(attach(
+                &mut skel.maps.vcpu_ops,
+                &skel.progs,
+                &past,
+                kept,
+                worth,
+            )?);
             rest.end(Instant::now());
         } else if ops.is_some()
             && is_idle
@@ -352,7 +364,11 @@ fn schedule(
             if let Err(error) = tell(told) {
                 return Answer::Refused(format!("{error:#}"));
             }
-            control::apply(&mut lock(roster), change, |told| teller.answer(told))
+            let answer = control::apply(&mut lock(roster), change, |told| teller.answer(told));
+            if ops.is_none() {
+                kept.tell(&past, worth);
+            }
+            answer
         });
         tell(slow.each_round(positions(&skel))?)?;
         if asked.elapsed() >= COOKIES {
@@ -376,10 +392,6 @@ fn schedule(
                 tracing::warn!("{lost}");
             }
             let mut told = joins.forget_gone();
-            if ops.is_none() {
-                // For `list`, also when the last one has gone.
-                kept.tell(&past);
-            }
             if !lock(&joins.seats).is_empty() {
                 empty = None;
             } else if ops.is_some() && empty.get_or_insert(looked).elapsed() >= EMPTY {
@@ -403,6 +415,10 @@ fn schedule(
                 tell(slow.classify(positions(&skel), length)?)?;
             }
             tell(slow.balance(positions(&skel), length)?)?;
+            if ops.is_none() {
+                // For `list`, also when the last one has gone.
+                kept.tell(&past, worth);
+            }
         }
         match ended::why(&skel) {
             None => {}
@@ -418,7 +434,7 @@ fn schedule(
     if matches!(end, End::Idle) {
         // Before the table loses them: who looks on finds each here or there.
         kept.keep((&entries, &wakers), positions(&skel), &vcpus);
-        kept.tell(&past);
+        kept.tell(&past, worth);
     }
     drop(joins);
     drop(ops);
@@ -426,7 +442,7 @@ fn schedule(
     slow.end();
     if matches!(end, End::Idle | End::Hotplug) {
         kept.keep((&entries, &wakers), positions(&skel), &vcpus);
-        kept.tell(&past);
+        kept.tell(&past, worth);
     }
     if matches!(end, End::Idle) {
         rest.begin();
@@ -440,19 +456,6 @@ fn schedule(
         tracing::warn!(lost, "events did not fit into the trace");
     }
     Ok(end)
-}
-
-/// Attaches the scheduler, for which vCPUs go on with what is in `past`.
-fn attach(
-    ops: &mut libbpf_rs::MapMut<'_>,
-    programs: &MainProgs<'_>,
-    past: &libbpf_rs::MapHandle,
-    kept: &mut Kept,
-) -> anyhow::Result<Attached> {
-    kept.tell(past);
-    let attached = Attached::new(ops, programs)?;
-    kept.taken(past);
-    Ok(attached)
 }
 
 /// How many entries of the table were ever used.

@@ -4,9 +4,25 @@
 use std::path::Path;
 use std::time::Instant;
 
+use super::kept::Kept;
 use crate::load::refuse;
 use crate::probe;
+use crate::roster::Knobs;
 use crate::skel::main::MainProgs;
+
+/// Attaches the scheduler, for which vCPUs go on with what is in `past`.
+pub(super) fn attach(
+    ops: &mut libbpf_rs::MapMut<'_>,
+    programs: &MainProgs<'_>,
+    past: &libbpf_rs::MapHandle,
+    kept: &mut Kept,
+    worth: impl Fn(u32, u32) -> Option<Knobs>,
+) -> anyhow::Result<Attached> {
+    kept.tell(past, worth);
+    let attached = Attached::new(ops, programs)?;
+    kept.taken(past);
+    Ok(attached)
+}
 
 /// The scheduler in the kernel, where it has all threads of SCHED_EXT; and its trace.
 pub(super) struct Attached {
@@ -16,10 +32,7 @@ pub(super) struct Attached {
 }
 
 impl Attached {
-    pub(super) fn new(
-        ops: &mut libbpf_rs::MapMut<'_>,
-        programs: &MainProgs<'_>,
-    ) -> anyhow::Result<Self> {
+    fn new(ops: &mut libbpf_rs::MapMut<'_>, programs: &MainProgs<'_>) -> anyhow::Result<Self> {
         let begin = Instant::now();
         probe::core_scheduling()?;
         let ops = ops.attach_struct_ops().map_err(|error| {

@@ -14,6 +14,7 @@ use libbpf_rs::MapHandle;
 use units::Ns;
 
 use super::rest::Used;
+use crate::roster::Knobs;
 use crate::seat::Found;
 use crate::skel::main::types::sv_vcpu;
 use crate::sleep;
@@ -29,19 +30,28 @@ struct Past {
 }
 
 impl Past {
-    /// The entry at `now` of `CLOCK_MONOTONIC`, when its thread has had `used`.
-    fn at(&self, used: Used, now: units::Time) -> sv_vcpu {
+    /// The entry at `now` of `CLOCK_MONOTONIC`, when its thread has had `used` and is worth this;
+    /// `None`: as much as before.
+    fn at(&self, used: Used, now: units::Time, worth: Option<Knobs>) -> sv_vcpu {
         let (ran, waited) = (used.ran - self.used.ran, used.waited - self.used.waited);
         let passed = Ns(now.0.saturating_sub(self.entry.since_ns));
         let slept = passed - ran - waited;
-        sv_vcpu {
+        let entry = sv_vcpu {
             // enum sv_state: nobody schedules it, and its entry is in use.
             state: 1,
             ran_ns: self.entry.ran_ns + ran.0,
             waited_ns: self.entry.waited_ns + waited.0,
             slept_ns: self.entry.slept_ns + slept.0,
             ..self.entry
-        }
+        };
+        worth.map_or(entry, |worth| sv_vcpu {
+            weight: worth.weight,
+            cap_permille: worth.cap_permille,
+            class: worth.class as u32,
+            slice_ns: worth.slice.0,
+            latency_ns: worth.latency.0,
+            ..entry
+        })
     }
 }
 
@@ -102,15 +112,16 @@ impl Kept {
     }
 
     /// Tells a scheduler that is loaded and not attached, and who looks at its maps, what they
-    /// had until now.
-    pub(super) fn tell(&mut self, past: &impl MapCore) {
+    /// had until now, and what they will be worth. `worth(vm, tid)`: what was said of one, also
+    /// since.
+    pub(super) fn tell(&mut self, past: &impl MapCore, worth: impl Fn(u32, u32) -> Option<Knobs>) {
         let now = sleep::monotonic();
         let mut all = Ok(());
         for (tid, kept) in &self.vcpus {
             let key = tid.to_ne_bytes();
             let done = match Used::of_thread(kept.entry.vm, *tid) {
                 Some(used) => {
-                    let entry = kept.at(used, now);
+                    let entry = kept.at(used, now, worth(kept.entry.vm, *tid));
                     past.update(&key, table::bytes_of(&entry), MapFlags::ANY)
                 }
                 // It has ended.
@@ -185,12 +196,12 @@ mod tests {
         let used = Used::default();
         let mut kept = Kept::default();
         kept.vcpus.insert(own, Past { entry, used });
-        kept.tell(&map);
+        kept.tell(&map, |_, _| None);
         assert!(kept.warned);
         assert_eq!(map.keys().count(), 1);
         // There is room now.
         map.delete(&1u32.to_ne_bytes()).unwrap();
-        kept.tell(&map);
+        kept.tell(&map, |_, _| None);
         assert_eq!(map.keys().next(), Some(own.to_ne_bytes().to_vec()));
         kept.taken(&map);
         assert_eq!(map.keys().count(), 0);
@@ -205,6 +216,7 @@ mod tests {
                 waited_ns: 20,
                 slept_ns: 30,
                 nr_turns: 4,
+                weight: 256,
                 ..sv_vcpu::default()
             },
             used: Used {
@@ -216,11 +228,39 @@ mod tests {
             ran: Ns(503),
             waited: Ns(604),
         };
-        let entry = past.at(used, units::Time(1100));
-        assert_eq!((entry.state, entry.nr_turns), (1, 4));
+        let entry = past.at(used, units::Time(1100), None);
+        assert_eq!((entry.state, entry.nr_turns, entry.weight), (1, 4, 256));
         assert_eq!(
             (entry.ran_ns, entry.waited_ns, entry.slept_ns),
             (13, 24, 30 + 93)
         );
+    }
+
+    #[test]
+    fn what_is_said_at_rest_is_listed() {
+        let past = Past {
+            entry: sv_vcpu {
+                weight: 256,
+                nr_turns: 4,
+                ..sv_vcpu::default()
+            },
+            used: Used::default(),
+        };
+        let said = Knobs {
+            weight: 1024,
+            cap_permille: 450,
+            class: crate::config::Class::Io,
+            home: None,
+            slice: Ns(7),
+            latency: Ns(8),
+            cpus: None,
+        };
+        let entry = past.at(Used::default(), units::Time(0), Some(said));
+        assert_eq!(
+            (entry.weight, entry.cap_permille, entry.class),
+            (1024, 450, 1)
+        );
+        assert_eq!((entry.slice_ns, entry.latency_ns), (7, 8));
+        assert_eq!(entry.nr_turns, 4);
     }
 }

@@ -88,9 +88,16 @@ fn root_vm_scx_vcpu_rests_while_no_vcpu_wants_time() {
             .all(|(l, e)| l.ran > e.ran)
     );
 
+    let set = vcpus(&output, "rest-set", 4);
+    assert!(set.iter().all(|vcpu| vcpu.state == State::Rests));
     let weights = vcpus(&output, "weights", 4);
-    let of: Vec<u32> = weights.iter().map(|vcpu| vcpu.weight).collect();
-    assert_eq!(of, [512, 512, 1024, 1024]);
+    for listed in [&set, &weights] {
+        let worth = |vcpu: &Vcpu| (vcpu.weight, vcpu.cap_permille);
+        let of: Vec<_> = listed.iter().map(worth).collect();
+        assert_eq!(of, [(512, 0), (512, 0), (1024, 450), (1024, 450)]);
+        let times = (listed[3].own_slice, listed[3].latency);
+        assert_eq!(times, (Ns::from_ms(20), Ns::from_ms(5)));
+    }
     let ran = weights[0].ran + weights[1].ran;
     assert!(ran > Ns::from_ms(3500), "one pCPU, alone: {weights:?}");
 

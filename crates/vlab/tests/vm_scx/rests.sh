@@ -70,8 +70,9 @@ echo "rest-late $(listed_json)"
 echo "rest-labels $(labels)"
 echo "rest-state $(cat /sys/kernel/sched_ext/state)"
 scx_vcpu list | tail -n 1 | sed 's/^/rest-says /'
-# What is said meanwhile counts afterwards.
-change 902s --weight 1024
+# What is said meanwhile is listed at once, and counts afterwards.
+change 902s --weight 1024 --cap 90 --slice 20ms --latency 5ms
+echo "rest-set $(listed_json)"
 # A CPU that goes and one that comes: it is loaded anew for each, and rests again. Loading may
 # keep a vCPU waiting on the one CPU that is left, which ends the rest.
 for online in 0 1; do
