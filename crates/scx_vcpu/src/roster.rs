@@ -229,6 +229,14 @@ impl Roster {
         self.automatic.is_some()
     }
 
+    /// Periods begin when the table says this. Counters go on from one scheduler to the next:
+    /// what they have counted until now was no period's.
+    pub(crate) fn begin_periods(&mut self, table: &[Vcpu]) {
+        for (pid, vm) in &mut self.vms {
+            vm.last = had(table, *pid);
+        }
+    }
+
     /// One more period of this length, after which the table says this.
     pub(crate) fn period(&mut self, table: &[Vcpu], length: Ns) -> Told {
         let Some(settings) = self.automatic.clone() else {
@@ -236,12 +244,10 @@ impl Roster {
         };
         let mut changed = Vec::new();
         for (pid, vm) in &mut self.vms {
-            let mine = || table.iter().filter(|vcpu| vcpu.vm == *pid);
-            let events: u64 = mine().map(|vcpu| vcpu.io).sum();
-            let demand: Ns = mine().map(|vcpu| vcpu.ran + vcpu.waited).sum();
+            let (events, demand) = had(table, *pid);
             let period = classify::Period {
                 length,
-                vcpus: mine().count() as u32,
+                vcpus: table.iter().filter(|vcpu| vcpu.vm == *pid).count() as u32,
                 events: events.saturating_sub(vm.last.0),
                 demand: demand - vm.last.1,
             };
@@ -326,6 +332,13 @@ impl Roster {
         let told = vm.seats.values().map(|seat| (seat.found, vm.knobs(seat)));
         told.collect()
     }
+}
+
+/// Events and demand of a VM so far.
+fn had(table: &[Vcpu], pid: u32) -> (u64, Ns) {
+    let mine = || table.iter().filter(|vcpu| vcpu.vm == pid);
+    let events = mine().map(|vcpu| vcpu.io).sum();
+    (events, mine().map(|vcpu| vcpu.ran + vcpu.waited).sum())
 }
 
 fn kind(class: Class) -> Kind {

@@ -253,6 +253,13 @@ fn counters_change_a_class_after_some_periods_only() {
         ivcredit: Ns::ZERO,
     };
     let second = Ns::from_secs(1);
+    // What came before, as in a rest, is no period's.
+    roster.begin_periods(&[after(1000)]);
+    assert_eq!(roster.vms[&1].last, (1000, Ns::from_secs(10)));
+    for _ in 0..3 {
+        assert_eq!(roster.period(&[after(1000)], second), []);
+    }
+    roster.begin_periods(&[after(0)]);
     assert_eq!(roster.period(&[after(20)], second), []);
     let told = roster.period(&[after(40)], second);
     assert_eq!(told[0].1.class, Class::Io);

@@ -2,8 +2,10 @@
 //! What vCPUs had, for as long as no scheduler of ours is in the kernel: their counters go on
 //! when the next one is attached, and `scx_vcpu list` shows them until then.
 //!
-//! Run and waited time are exact, by the kernel's own count of each thread. Turns, interrupts
-//! and halts are counted by our programs only, and not meanwhile.
+//! Run and waited time are the kernel's own count of each thread, but for the moments of a
+//! change: what a thread has between the kernel's disabling a scheduler and our look at it is
+//! taken for sleep, and what it has between our last word and its entry in the next table is in
+//! no counter. Turns, interrupts and halts are counted by our programs only, and not meanwhile.
 
 use std::collections::BTreeMap;
 

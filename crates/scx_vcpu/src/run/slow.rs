@@ -32,6 +32,8 @@ pub(super) struct Slow<'a> {
     pcpus: MapHandle,
     possible: u32,
     balancer: Balancer,
+    /// iSche's periods have begun.
+    classifies: bool,
     /// Reallocations of each pCPU that algorithm 2 has seen.
     seen: Vec<u64>,
 }
@@ -49,6 +51,7 @@ impl<'a> Slow<'a> {
             pcpus: MapHandle::try_from(&skel.maps.pcpus).map_err(refuse)?,
             possible: possible_cpus()?,
             balancer: Balancer::default(),
+            classifies: false,
             seen: Vec::new(),
         })
     }
@@ -77,13 +80,19 @@ impl<'a> Slow<'a> {
         Ok(told.collect())
     }
 
-    /// iSche's classes by the counters, after a period of this length.
-    pub(super) fn classify(&self, positions: u32, length: Ns) -> anyhow::Result<Told> {
+    /// iSche's classes by the counters, after a period of this length. The first one begins with
+    /// the first call.
+    pub(super) fn classify(&mut self, positions: u32, length: Ns) -> anyhow::Result<Told> {
         if !lock(self.roster).is_automatic() {
             return Ok(Told::new());
         }
         let table = self.table(positions)?;
-        Ok(lock(self.roster).period(&table, length))
+        let mut roster = lock(self.roster);
+        if !std::mem::replace(&mut self.classifies, true) {
+            roster.begin_periods(&table);
+            return Ok(Told::new());
+        }
+        Ok(roster.period(&table, length))
     }
 
     /// Credit2's load balancing (K14), after a period of this length.
