@@ -2,13 +2,13 @@
 //! The VMs that are scheduled and what each is worth: the file, what `scx_vcpu set`
 //! said since, what its counters say. Pure; [`crate::run`] tells the kernel's side.
 
+mod classes;
 mod set;
 
 use std::collections::BTreeMap;
 
 use policy::host::ische::Core;
 use policy::host::ische::Kind;
-use policy::host::ische::classify;
 use policy::host::ische::classify::Classifier;
 use units::CpuSet;
 use units::Ns;
@@ -24,7 +24,7 @@ use crate::config::MAX_WEIGHT;
 use crate::config::Worth;
 use crate::policy::ische::Cores;
 use crate::seat::Found;
-use crate::table::Vcpu;
+use classes::Automatic;
 
 /// What the kernel's side is told about one vCPU, as `struct sv_knobs` has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,9 +72,8 @@ impl Vm {
     /// What the kernel's side is told about one of its vCPUs.
     fn knobs(&self, seat: &Seat) -> Knobs {
         let (worth, vcpus) = (self.worth, self.seats.len() as u32);
-        let weight = (u64::from(worth.weight) * self.factor / ONE).clamp(1, u64::from(MAX_WEIGHT));
         Knobs {
-            weight: weight as u32,
+            weight: self.weight() as u32,
             // The cap is the VM's (K1), rounded up so that it is never none.
             cap_permille: worth.cap.map_or(0, |cap| (cap * 10).div_ceil(vcpus)),
             class: worth.class,
@@ -84,6 +83,11 @@ impl Vm {
             cpus: worth.cpus,
         }
     }
+
+    /// Of each of its vCPUs, with what its cgroups make of it.
+    fn weight(&self) -> u64 {
+        (u64::from(self.worth.weight) * self.factor / ONE).clamp(1, u64::from(MAX_WEIGHT))
+    }
 }
 
 /// All of them.
@@ -91,7 +95,7 @@ impl Vm {
 pub(crate) struct Roster {
     config: Config,
     cores: Option<Cores>,
-    automatic: Option<classify::Settings>,
+    automatic: Option<Automatic>,
     vms: BTreeMap<u32, Vm>,
 }
 
@@ -101,7 +105,7 @@ pub(crate) type Told = Vec<(Found, Knobs)>;
 impl Roster {
     /// Nobody yet. `cores`: those of iSche.
     pub(crate) fn new(config: Config, cores: Option<Cores>) -> Self {
-        let automatic = cores.as_ref().and_then(|_| config.ische.automatic());
+        let automatic = Automatic::of(&config, cores.as_ref());
         Self {
             config,
             cores,
@@ -188,7 +192,7 @@ impl Roster {
     /// The file was changed: its word counts again, for every VM, and all cores are
     /// labelled anew (S2).
     pub(crate) fn reload(&mut self, config: Config, cores: Option<Cores>) -> Told {
-        self.automatic = cores.as_ref().and_then(|_| config.ische.automatic());
+        self.automatic = Automatic::of(&config, cores.as_ref());
         self.config = config;
         self.cores = cores;
         for vm in self.vms.values_mut() {
@@ -222,45 +226,6 @@ impl Roster {
     pub(crate) fn knobs(&self, vm: u32, tid: u32) -> Option<Knobs> {
         let vm = self.vms.get(&vm)?;
         Some(vm.knobs(vm.seats.get(&tid)?))
-    }
-
-    /// Do counters decide on classes?
-    pub(crate) fn is_automatic(&self) -> bool {
-        self.automatic.is_some()
-    }
-
-    /// Periods begin when the table says this. Counters go on from one scheduler to the next:
-    /// what they have counted until now was no period's.
-    pub(crate) fn begin_periods(&mut self, table: &[Vcpu]) {
-        for (pid, vm) in &mut self.vms {
-            vm.last = had(table, *pid);
-        }
-    }
-
-    /// One more period of this length, after which the table says this.
-    pub(crate) fn period(&mut self, table: &[Vcpu], length: Ns) -> Told {
-        let Some(settings) = self.automatic.clone() else {
-            return Told::new();
-        };
-        let mut changed = Vec::new();
-        for (pid, vm) in &mut self.vms {
-            let (events, demand) = had(table, *pid);
-            let period = classify::Period {
-                length,
-                vcpus: table.iter().filter(|vcpu| vcpu.vm == *pid).count() as u32,
-                events: events.saturating_sub(vm.last.0),
-                demand: demand - vm.last.1,
-            };
-            vm.last = (events, demand);
-            if vm.classifier.on_period(&period, &settings) {
-                vm.worth.class = match vm.classifier.kind() {
-                    Kind::Io => Class::Io,
-                    Kind::Cpu | Kind::Dom0 => Class::Cpu,
-                };
-                changed.push(*pid);
-            }
-        }
-        changed.into_iter().flat_map(|pid| self.tell(pid)).collect()
     }
 
     /// A vCPU goes to another pCPU, if its affinity lets it; `None`: it needs no home
@@ -332,13 +297,6 @@ impl Roster {
         let told = vm.seats.values().map(|seat| (seat.found, vm.knobs(seat)));
         told.collect()
     }
-}
-
-/// Events and demand of a VM so far.
-fn had(table: &[Vcpu], pid: u32) -> (u64, Ns) {
-    let mine = || table.iter().filter(|vcpu| vcpu.vm == pid);
-    let events = mine().map(|vcpu| vcpu.io).sum();
-    (events, mine().map(|vcpu| vcpu.ran + vcpu.waited).sum())
 }
 
 fn kind(class: Class) -> Kind {

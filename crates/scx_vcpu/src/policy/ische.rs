@@ -55,6 +55,9 @@ pub struct Automatic {
     pub cpu_max_permille: Option<u16>,
     /// Seconds in a row that must say the same.
     pub periods: Option<u32>,
+    /// Our fix, off as published: one that wants more than its share never is, and seconds are
+    /// judged by their sum.
+    pub within_share: Option<bool>,
 }
 
 impl Ische {
@@ -96,6 +99,13 @@ impl Ische {
             periods: own.periods.unwrap_or(ours.periods),
         })
     }
+
+    /// Does nobody gain by what its counters make of its class?
+    #[must_use]
+    pub fn within_share(&self) -> bool {
+        let own = self.automatic.as_ref();
+        own.and_then(|own| own.within_share).unwrap_or(false)
+    }
 }
 
 /// The pCPUs with their labels.
@@ -130,6 +140,12 @@ impl Cores {
     pub fn new(cpus: Vec<u32>, general: usize, seed: u64) -> Self {
         let labels = ische::label(cpus.len(), general, seed);
         Self { cpus, labels }
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.cpus.len()
     }
 
     /// Those with this label.

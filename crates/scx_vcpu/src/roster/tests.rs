@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 use super::*;
 use crate::table::State;
+use crate::table::Vcpu;
 
 fn found(vm: u32, vcpu: u32) -> Found {
     Found {

@@ -117,12 +117,12 @@ fn configure(settings: &mut Settings, config: &Config) {
             rules,
             automatic,
             seed,
-            // Ours, and no real host's.
-            within_share: _,
+            within_share,
         } => {
             // Not config.ische.cpus: all pCPUs of the model are VMs'.
             *rules = config.ische.settings(&config.credit1);
             *automatic = config.ische.automatic();
+            *within_share = config.ische.within_share();
             *seed = config.ische.seed.unwrap_or(*seed);
         }
         Settings::Vslicer(own) => *own = config.vslicer.settings(),
