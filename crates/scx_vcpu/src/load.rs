@@ -214,6 +214,7 @@ pub(crate) fn settings(rules: &Rules) -> anyhow::Result<sv_settings> {
         credit_limit_ns: rules.credit_limit.0,
         zero_is_under: u32::from(rules.zero_is_under),
         boost_needs_under: u32::from(rules.boost_needs_under),
+        over_stays: u32::from(rules.idle_takes == credit1::IdleTakes::Under),
         ..all
     };
     Ok(match rules {
@@ -240,6 +241,8 @@ pub(crate) fn settings(rules: &Rules) -> anyhow::Result<sv_settings> {
             policy: 4,
             slice_ns: rules.general_slice.0,
             lends_idle: u32::from(rules.idle_io_core == ische::IdleIoCore::TakesCpuVms),
+            // Whom an I/O core takes is S8's matter, not K7's.
+            over_stays: 0,
             ..credit1(&rules.credit)
         },
         Rules::Isacs(rules) => sv_settings {

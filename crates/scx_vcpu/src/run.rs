@@ -414,7 +414,6 @@ fn schedule(
             } else if ops.is_some() {
                 tell(slow.classify(positions(&skel), length)?)?;
             }
-            tell(slow.balance(positions(&skel), length)?)?;
             if ops.is_none() {
                 // For `list`, also when the last one has gone.
                 kept.tell(&past, worth);

@@ -4,12 +4,13 @@
  *
  * A vCPU that wakes goes to an idle pCPU if its own is busy, one that has to wait calls
  * an idle pCPU, and a pCPU that finds nobody takes from the others. Under Credit1 one
- * that has only OVER takes an UNDER first, as published. Affinity comes first, and so do
+ * that has only OVER takes an UNDER first, as published, and one without work takes an OVER
+ * too, unless it is told not to (`over_stays`). Affinity comes first, and so do
  * homes: iSche's vCPUs stay on the cores of their class, but for an idle I/O core if it
  * is to take others (S8).
  *
- * Load of pCPUs that are all busy is user space's, once a second: Credit2's (K14,
- * src/policy/balance.rs) and ISACS' algorithm 2. Rejected: doing that here, where it would
+ * Load of pCPUs that are all busy is user space's, once a second: Credit2's, also beside
+ * ISACS (K14, A8; src/policy/balance.rs), and ISACS' algorithm 2. Rejected: doing that here, where it would
  * be a walk over all vCPUs under a queue's lock to find out who waits how long.
  */
 #pragma once

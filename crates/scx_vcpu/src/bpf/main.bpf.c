@@ -214,7 +214,7 @@ void BPF_PROG(vcpu_dispatch, s32 cpu, struct task_struct *prev)
 		return;
 	if (!prev) {
 		unpark_all();
-		if (!steal(cpu, QUEUE_FIRST) && !steal(cpu, QUEUE_REST))
+		if (!steal(cpu, QUEUE_FIRST) && (settings.over_stays || !steal(cpu, QUEUE_REST)))
 			steal(cpu, QUEUE_STRANGERS);
 		return;
 	}

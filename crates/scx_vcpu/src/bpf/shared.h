@@ -115,6 +115,8 @@ struct sv_settings {
 	u32 keeps_debt;
 	/* iSche: an idle I/O core takes vCPUs of general cores (S8). */
 	u32 lends_idle;
+	/* Credit1: an idle pCPU takes nobody who is OVER (K7 as worded). */
+	u32 over_stays;
 };
 
 /* What user space says about a vCPU before it is scheduled. */

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 use super::*;
+use crate::load;
+use crate::load::Rules;
 
 #[test]
 fn the_first_vm_that_matches_counts() {
@@ -85,6 +87,19 @@ fn an_empty_file_is_the_published_system() {
 }
 
 #[test]
+fn whom_an_idle_pcpu_takes_is_credit1s_and_not_isches() {
+    let config = Config::parse("[credit1]\nidle_takes = \"under\"\n", "f").unwrap();
+    let stays = |rules: Rules| load::settings(&rules).unwrap().over_stays;
+    assert_eq!(stays(Rules::Credit1(config.credit1.settings())), 1);
+    assert_eq!(
+        stays(Rules::Ische(config.ische.settings(&config.credit1))),
+        0
+    );
+    let published = Config::default().credit1.settings();
+    assert_eq!(stays(Rules::Credit1(published)), 0);
+}
+
+#[test]
 fn dilation_reaches_every_time_of_every_policy() {
     let file = r#"
         [credit1]
@@ -106,6 +121,7 @@ fn dilation_reaches_every_time_of_every_policy() {
             credit1.credit_limit,
             credit2.slice,
             credit2.default_credit,
+            config.credit2.balances_every().unwrap(),
             vslicer.slice,
             vslicer.micro,
             ische.general_slice,
@@ -114,6 +130,7 @@ fn dilation_reaches_every_time_of_every_policy() {
             isacs.default_credit,
             isacs.cutoff,
             isacs.boost_unit,
+            config.isacs.balances_every().unwrap(),
         ]
     };
     assert_eq!(times(&slow), times(&config).map(|time| time * 20));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Credit2's balancing of load between pCPUs that are all busy (K14). Pure.
+//! Credit2's balancing of load between pCPUs that are all busy (K14), which goes on beside
+//! ISACS' algorithm 2 (A8). Pure.
 //!
 //! The load of a run queue is "the number of its vCPUs and their execution time". Read here
 //! as the time in which they ran or wanted to: of pCPUs that are all busy the execution time
@@ -7,7 +8,8 @@
 //!
 //! One step a period, as `policy::host::credit2::balance` chooses it: how often is not
 //! stated. A vCPU moves by being given a home for one period; after that it goes where
-//! it finds an idle pCPU again.
+//! it finds an idle pCPU again. What the two say of the same vCPU under ISACS is not stated:
+//! here the later one counts.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +17,21 @@ use policy::host::credit::credit2;
 use policy::host::credit::credit2::Load;
 use units::Ns;
 
+use crate::config::Time;
 use crate::table::Vcpu;
+
+/// How often, where the file says nothing of it; the sources do not.
+pub(crate) const PERIOD: Ns = Ns::from_secs(1);
+
+/// How often with these two keys; `None`: never.
+pub(super) fn every(balances: Option<bool>, period: Option<Time>) -> Option<Ns> {
+    (balances != Some(false)).then(|| period.map_or(PERIOD, |period| period.0))
+}
+
+/// What is in force, and so many times as long.
+pub(super) fn dilated(period: Option<Time>, by: u32) -> Option<Time> {
+    Time::dilated(period.map_or(PERIOD, |period| period.0), by)
+}
 
 /// A vCPU that wanted to run for less than this part of a period stays: what it would even
 /// out is less than the chance by which it was awake.
@@ -40,6 +56,11 @@ pub(crate) struct Step {
 }
 
 impl Balancer {
+    /// Somebody else has given this thread a home, which is not to be taken back.
+    pub(crate) fn forget(&mut self, tid: u32) {
+        self.moved = self.moved.filter(|moved| *moved != tid);
+    }
+
     /// A period of this length is over. `cpus`: those that are online; `may(tid, cpu)`: does
     /// the thread's affinity let it?
     pub(crate) fn step(
@@ -114,6 +135,31 @@ mod tests {
         let then = step(&mut balancer, [0, 1, 0, 1], 3, &[0]);
         assert_eq!((then.settled, then.moves), (Some(1), None));
         assert_eq!(step(&mut balancer, [0, 1, 0, 1], 4, &[]), nothing);
+    }
+
+    #[test]
+    fn a_home_of_algorithm_2_is_not_taken_back() {
+        for (own, settled) in [(1, None), (7, Some(1))] {
+            let mut balancer = Balancer::default();
+            step(&mut balancer, [0, 0, 0, 1], 1, &[0]);
+            assert_eq!(
+                step(&mut balancer, [0, 0, 0, 1], 2, &[0]).moves,
+                Some((1, 1))
+            );
+            balancer.forget(own);
+            let then = step(&mut balancer, [0, 1, 0, 1], 3, &[0]);
+            assert_eq!(then.settled, settled, "{own}");
+        }
+    }
+
+    #[test]
+    fn it_is_on_every_second_and_both_can_be_said() {
+        let half = Some(Time(Ns::from_ms(500)));
+        assert_eq!(every(None, None), Some(PERIOD));
+        assert_eq!(every(Some(true), half), Some(Ns::from_ms(500)));
+        assert_eq!(every(Some(false), half), None);
+        assert_eq!(dilated(None, 20), Some(Time(PERIOD * 20)));
+        assert_eq!(dilated(half, 20), Some(Time(Ns::from_secs(10))));
     }
 
     #[test]

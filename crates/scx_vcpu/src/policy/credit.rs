@@ -7,6 +7,7 @@ use policy::host::credit::credit2;
 use serde::Deserialize;
 use units::Ns;
 
+use super::balance;
 use crate::config::Time;
 
 /// `[credit1]` of the file.
@@ -25,6 +26,18 @@ pub struct Credit1 {
     pub zero_is_under: Option<bool>,
     /// BOOST only for a vCPU that still has credit.
     pub boost_needs_under: Option<bool>,
+    /// What a pCPU without a vCPU takes from others (K7).
+    pub idle_takes: Option<IdleTakes>,
+}
+
+/// See `policy::host::credit1::IdleTakes`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum IdleTakes {
+    /// As K7 is worded: only who has a right to run.
+    Under,
+    /// Whoever waits.
+    Anybody,
 }
 
 impl Credit1 {
@@ -53,6 +66,11 @@ impl Credit1 {
             boost_needs_under: self
                 .boost_needs_under
                 .unwrap_or(published.boost_needs_under),
+            idle_takes: match self.idle_takes {
+                Some(IdleTakes::Under) => credit1::IdleTakes::Under,
+                Some(IdleTakes::Anybody) => credit1::IdleTakes::Anybody,
+                None => published.idle_takes,
+            },
             ..published
         }
     }
@@ -74,6 +92,8 @@ pub struct Credit2 {
     pub slice_ends_with_credit: Option<bool>,
     /// Load is evened out between pCPUs that are all busy (K14); it is if nothing is said.
     pub balances: Option<bool>,
+    /// How often.
+    pub balance_period: Option<Time>,
 }
 
 impl Credit2 {
@@ -82,8 +102,15 @@ impl Credit2 {
         Self {
             slice: Time::dilated(now.slice, by),
             default_credit: Time::dilated(now.default_credit, by),
+            balance_period: balance::dilated(self.balance_period, by),
             ..self
         }
+    }
+
+    /// How often load is evened out (K14); `None`: never.
+    #[must_use]
+    pub fn balances_every(&self) -> Option<Ns> {
+        balance::every(self.balances, self.balance_period)
     }
 
     /// The rules with these changes.

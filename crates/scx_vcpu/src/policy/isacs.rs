@@ -11,6 +11,7 @@ use policy::host::isacs::WakeInBoost;
 use serde::Deserialize;
 use units::Ns;
 
+use super::balance;
 use crate::config::Time;
 use crate::table::Pcpu;
 use crate::table::Vcpu;
@@ -62,6 +63,10 @@ pub struct Isacs {
     pub io_balance: Option<bool>,
     /// Algorithm 2 moves vCPUs without IVCredit too, as printed.
     pub moves_any: Option<bool>,
+    /// Credit2's own balancing goes on besides (A8); it does if nothing is said.
+    pub balances: Option<bool>,
+    /// How often.
+    pub balance_period: Option<Time>,
 }
 
 impl Isacs {
@@ -72,8 +77,15 @@ impl Isacs {
             default_credit: Time::dilated(now.default_credit, by),
             cutoff: Time::dilated(now.cutoff, by),
             boost_unit: Time::dilated(now.boost_unit, by),
+            balance_period: balance::dilated(self.balance_period, by),
             ..self
         }
+    }
+
+    /// How often Credit2's own balancing evens out load (A8); `None`: never.
+    #[must_use]
+    pub fn balances_every(&self) -> Option<Ns> {
+        balance::every(self.balances, self.balance_period)
     }
 
     /// The rules with these changes.

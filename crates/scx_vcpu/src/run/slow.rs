@@ -2,6 +2,7 @@
 //! The slow loops of the policies: what user space decides by the table.
 
 use std::sync::Mutex;
+use std::time::Instant;
 
 use libbpf_rs::MapHandle;
 use units::Ns;
@@ -34,6 +35,8 @@ pub(super) struct Slow<'a> {
     balancer: Balancer,
     /// iSche's periods have begun.
     classifies: bool,
+    /// When load was evened out last.
+    balanced: Instant,
     /// Reallocations of each pCPU that algorithm 2 has seen.
     seen: Vec<u64>,
 }
@@ -52,6 +55,7 @@ impl<'a> Slow<'a> {
             possible: possible_cpus()?,
             balancer: Balancer::default(),
             classifies: false,
+            balanced: Instant::now(),
             seen: Vec::new(),
         })
     }
@@ -65,14 +69,24 @@ impl<'a> Slow<'a> {
         table::pcpus(&self.pcpus, self.possible, sleep::monotonic())
     }
 
-    /// ISACS' algorithm 2 (A5), after each round.
+    /// What is looked at after each round.
     pub(super) fn each_round(&mut self, positions: u32) -> anyhow::Result<Told> {
+        let mut told = self.balance_io(positions)?;
+        told.extend(self.balance(positions)?);
+        Ok(told)
+    }
+
+    /// ISACS' algorithm 2 (A5).
+    fn balance_io(&mut self, positions: u32) -> anyhow::Result<Told> {
         let config = &self.options.config.isacs;
         if !matches!(self.options.rules, Rules::Isacs(_)) || config.io_balance == Some(false) {
             return Ok(Told::new());
         }
         let (loads, table) = (self.pcpus()?, self.table(positions)?);
         let moves = isacs::moves(config, &loads, &table, &mut self.seen);
+        for (tid, _) in &moves {
+            self.balancer.forget(*tid);
+        }
         let mut roster = lock(self.roster);
         let told = moves
             .into_iter()
@@ -95,12 +109,19 @@ impl<'a> Slow<'a> {
         Ok(roster.period(&table, length))
     }
 
-    /// Credit2's load balancing (K14), after a period of this length.
-    pub(super) fn balance(&mut self, positions: u32, length: Ns) -> anyhow::Result<Told> {
-        let config = &self.options.config.credit2;
-        if !matches!(self.options.rules, Rules::Credit2(_)) || config.balances == Some(false) {
+    /// Load balancing of Credit2 (K14), also as a part of ISACS (A8), if it is time.
+    fn balance(&mut self, positions: u32) -> anyhow::Result<Told> {
+        let config = &self.options.config;
+        let every = match self.options.rules {
+            Rules::Credit2(_) => config.credit2.balances_every(),
+            Rules::Isacs(_) => config.isacs.balances_every(),
+            _ => None,
+        };
+        let length = Ns(u64::try_from(self.balanced.elapsed().as_nanos())?);
+        if every.is_none_or(|every| length < every) {
             return Ok(Told::new());
         }
+        self.balanced = Instant::now();
         let may = |tid, cpu| seat::allowed(tid).contains(&cpu);
         let (table, pcpus) = (self.table(positions)?, self.pcpus()?);
         // Nobody goes where host threads leave no time.

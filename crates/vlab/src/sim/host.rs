@@ -12,6 +12,7 @@ use experiment::scenario::Scenario;
 use scx_vcpu::config::Class;
 use scx_vcpu::config::Config;
 use scx_vcpu::config::DEFAULT_WEIGHT;
+use scx_vcpu::config::Time;
 use scx_vcpu::config::Worth;
 use sim::hypervisor::Hypervisor;
 use sim::hypervisor::Key;
@@ -108,11 +109,16 @@ fn configure(settings: &mut Settings, config: &Config) {
         Settings::Credit1(own) => *own = config.credit1.settings(),
         Settings::Credit2(own) => {
             own.rules = config.credit2.settings();
-            if config.credit2.balances == Some(false) {
-                own.balance_period = Ns::ZERO;
-            }
+            let file = &config.credit2;
+            own.balance_period = period(file.balances, file.balance_period, own.balance_period);
         }
-        Settings::Isacs(own) => own.rules = config.isacs.settings(),
+        Settings::Isacs(own) => {
+            let file = &config.isacs;
+            own.rules = file.settings();
+            own.io_balance = file.io_balance.unwrap_or(own.io_balance);
+            own.moves_any = file.moves_any.unwrap_or(own.moves_any);
+            own.balance_period = period(file.balances, file.balance_period, own.balance_period);
+        }
         Settings::Ische {
             rules,
             automatic,
@@ -127,6 +133,14 @@ fn configure(settings: &mut Settings, config: &Config) {
         }
         Settings::Vslicer(own) => *own = config.vslicer.settings(),
         _ => {}
+    }
+}
+
+/// How often load is evened out: what the file says of it, or the simulator's own.
+fn period(balances: Option<bool>, said: Option<Time>, own: Ns) -> Ns {
+    match balances {
+        Some(false) => Ns::ZERO,
+        _ => said.map_or(own, |time| time.0),
     }
 }
 

@@ -16,15 +16,29 @@ fn spread(vcpus: &[Vcpu]) -> f64 {
     ran().fold(0.0, f64::max) / ran().fold(f64::INFINITY, f64::min)
 }
 
-/// K14: no pCPU is idle, but three vCPUs share one and the fourth has the other.
+/// K14, A8: no pCPU is idle, but three vCPUs share one and the fourth has the other.
 #[test]
 fn root_vm_scx_vcpu_credit2_evens_out_load() {
     let output = boot(include_str!("balance.sh"));
-    let (off, on) = (vcpus(&output, "off", 4), vcpus(&output, "on", 4));
-    let (without, with) = (spread(&off), spread(&on));
-    eprintln!("most : least without balancing {without:.2}, with it {with:.2}");
-    assert!(without > 2.0, "{off:?}");
-    assert!(with < 1.3, "{on:?}");
+    // K7: of two that burn what they are given in turn at most one has credit. 3 s.
+    let all = |takes: &str| -> Ns {
+        let vcpus = vcpus(&output, takes, 2);
+        vcpus.iter().map(|vcpu| vcpu.ran).sum()
+    };
+    let (anybody, under) = (all("anybody"), all("under"));
+    eprintln!("two vCPUs, two pCPUs: ran {anybody}, where an idle one takes no OVER {under}");
+    assert!(anybody > Ns::from_ms(4500), "{anybody}");
+    assert!(under < Ns::from_ms(4000), "{under}");
+
+    // A8: algorithm 2, which looks at I/O, moves nobody here.
+    for policy in ["credit2", "isacs"] {
+        let of = |how: &str| vcpus(&output, &format!("{policy}-{how}"), 4);
+        let (off, on) = (of("off"), of("on"));
+        let (without, with) = (spread(&off), spread(&on));
+        eprintln!("{policy}: most : least without balancing {without:.2}, with it {with:.2}");
+        assert!(without > 2.0, "{off:?}");
+        assert!(with < 1.3, "{on:?}");
+    }
 
     // J11: who wakes whom; and halts, which only the one that is woken has.
     let all = vcpus(&output, "ipi", 6);

@@ -3,16 +3,34 @@
 # first pCPU.
 
 vm --cpus 0-1 --for 301s
+until_ok there 2
+
+# Two that have no right to run but in turn: does an idle pCPU take the other one?
+cat >/tmp/under.toml <<EOF
+[credit1]
+idle_takes = "under"
+EOF
+: >/tmp/anybody.toml
+for takes in anybody under; do
+	vcpus_on 1
+	start credit1 --config /tmp/$takes.toml
+	vcpus_on 3
+	settled "$takes"
+	finish takes
+done
+
 vm --cpus 0-1 --for 302s
 until_ok there 4
 cat >/tmp/off.toml <<EOF
 [credit2]
 balances = false
+[isacs]
+balances = false
 EOF
 : >/tmp/on.toml
-for how in off on; do
+for policy in credit2 isacs; do for how in off on; do
 	vcpus_on 3
-	start credit2 --config /tmp/$how.toml
+	start "$policy" --config /tmp/$how.toml
 	vcpus_on 1
 	one=""
 	for task in /proc/[0-9]*/task/[0-9]*; do
@@ -23,9 +41,9 @@ for how in off on; do
 	taskset -p 2 "$one" >/dev/null
 	sleep 1
 	vcpus_on 3
-	settled "$how"
+	settled "$policy-$how"
 	finish balance
-done
+done; done
 
 # A vCPU that wakes another one of its VM again and again.
 start credit2
