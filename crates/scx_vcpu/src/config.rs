@@ -15,6 +15,7 @@
 mod check;
 mod place;
 mod value;
+mod written;
 
 use std::path::Path;
 
@@ -36,6 +37,7 @@ use crate::policy::credit::Credit2;
 use crate::policy::isacs::Isacs;
 use crate::policy::ische::Ische;
 use crate::policy::vslicer::Vslicer;
+pub(crate) use written::Written;
 
 /// A policy file.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -59,6 +61,9 @@ pub struct Config {
     /// VMs that are not like all others; the first that matches counts.
     #[serde(default)]
     pub vm: Vec<Vm>,
+    /// The keys that are written there, by line.
+    #[serde(skip)]
+    written: Vec<Written>,
 }
 
 /// What a VM is worth.
@@ -101,7 +106,7 @@ impl Config {
     /// # Errors
     /// As [`Config::load`].
     pub fn parse(text: &str, name: &str) -> Result<Self, ConfigError> {
-        let config: Self = toml::from_str(text).map_err(|error| {
+        let mut config: Self = toml::from_str(text).map_err(|error| {
             let start = error.span().map(|span| span.start);
             ConfigError::Parse {
                 at: place::at(name, start.map(|start| place::line_at(text, start))),
@@ -109,7 +114,13 @@ impl Config {
             }
         })?;
         check::check(&config, text, name)?;
+        config.written = written::written(text, name);
         Ok(config)
+    }
+
+    /// The keys that are written in the file, by line.
+    pub(crate) fn written(&self) -> &[Written] {
+        &self.written
     }
 
     /// The same policies with all times so many times as long, also those that the file

@@ -19,7 +19,6 @@ use serde::Deserialize;
 use serde::Serialize;
 
 use crate::config::Worth;
-use crate::load::Rules;
 use crate::probe::Unsupported;
 use crate::roster::Change;
 use crate::roster::Roster;
@@ -112,28 +111,6 @@ impl Drop for Server {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.path);
     }
-}
-
-/// Why these rules would make nothing of a part of `change`, if that is so.
-pub(crate) fn unheeded(rules: &Rules, change: &Change) -> Option<String> {
-    let (policy, weights, classes, caps) = match rules {
-        Rules::Fixed(_) => ("fixed", false, false, false),
-        Rules::Never => ("never", false, false, false),
-        Rules::Credit1(_) => ("credit1", true, false, true),
-        Rules::Credit2(_) => ("credit2", true, false, true),
-        Rules::Isacs(_) => ("isacs", true, false, true),
-        Rules::Vslicer(_) => ("vslicer", false, true, true),
-        Rules::Ische(_) => ("ische", true, true, true),
-    };
-    let asked = [
-        (change.weight.is_some() && !weights, "weights"),
-        (change.class.is_some() && !classes, "classes"),
-        (change.cap.is_some() && !caps, "caps"),
-    ];
-    let (_, what) = asked.into_iter().find(|(unheeded, _)| *unheeded)?;
-    Some(format!(
-        "policy {policy} knows no {what}; run another one (docs/scx_vcpu.md says which heeds what)"
-    ))
 }
 
 /// Does `change`. `tell` hands knobs to the kernel's side and says how many vCPUs are
@@ -260,42 +237,6 @@ mod tests {
         assert!(!path.exists() && !runs(&path).unwrap());
         let why = ask(&path, &Change::default()).unwrap_err().to_string();
         assert!(why.contains("scx_vcpu run"), "{why}");
-    }
-
-    #[test]
-    fn what_a_policy_does_not_heed_is_refused() {
-        let change = |weight, class, cap| Change {
-            vm: "web".to_owned(),
-            weight,
-            class,
-            cap,
-            ..Change::default()
-        };
-        let weight = change(Some(512), None, None);
-        let class = change(None, Some(crate::config::Class::Io), None);
-        let cap = change(None, None, Some(40));
-        let config = Config::default();
-        let credit1 = Rules::Credit1(config.credit1.settings());
-        let vslicer = Rules::Vslicer(config.vslicer.settings());
-        let ische = Rules::Ische(config.ische.settings(&config.credit1));
-        for (rules, change, what) in [
-            (
-                &Rules::Fixed(Vec::new()),
-                &weight,
-                Some("fixed knows no weights"),
-            ),
-            (&Rules::Fixed(Vec::new()), &cap, Some("fixed knows no caps")),
-            (&vslicer, &weight, Some("vslicer knows no weights")),
-            (&vslicer, &class, None),
-            (&vslicer, &cap, None),
-            (&credit1, &class, Some("credit1 knows no classes")),
-            (&credit1, &weight, None),
-            (&ische, &class, None),
-        ] {
-            let why = unheeded(rules, change);
-            assert_eq!(why.is_some(), what.is_some(), "{why:?}");
-            assert!(what.is_none_or(|what| why.unwrap().contains(what)));
-        }
     }
 
     #[test]

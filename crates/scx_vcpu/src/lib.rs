@@ -13,7 +13,7 @@
 //! them, `policy_*.h` one per policy, `rule_*.h` what of those needs no queue, `place.h`
 //! homes and caps, `trace.h` what happened when. [`probe`] whether this machine can run
 //! it, [`policy`] and [`config`] the parameters of each policy, [`run`] the loop, `load`
-//! the BPF side into the kernel, `ended` why that ended us, [`roster`] what each VM is
+//! the BPF side into the kernel, `ended` why that ended us, `heed` what a policy makes nothing of, [`roster`] what each VM is
 //! worth, [`control`] what `scx_vcpu set` talks to, `tell` that and what a user sets to the
 //! kernel's side, `mask` where vCPUs may run, `cgroup` what `cpu.weight` makes of it, `seat`
 //! threads in and out of SCHED_EXT, `watch` the policy file while it runs, `sleep` suspends of
@@ -40,6 +40,7 @@ pub mod trace;
 
 mod cgroup;
 mod ended;
+mod heed;
 mod load;
 mod mask;
 mod name;

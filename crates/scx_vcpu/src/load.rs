@@ -71,7 +71,7 @@ pub enum Rules {
 }
 
 impl Rules {
-    fn policy(&self) -> Policy {
+    pub(crate) fn policy(&self) -> Policy {
         match self {
             Self::Fixed(_) => Policy::Fixed,
             Self::Credit1(_) => Policy::Credit1,

@@ -32,6 +32,7 @@ use crate::control::Answer;
 use crate::control::SOCKET;
 use crate::control::Server;
 use crate::ended;
+use crate::heed;
 use crate::load;
 pub use crate::load::Rules;
 use crate::load::refuse;
@@ -165,6 +166,7 @@ pub fn run(
     stop: &Arc<AtomicBool>,
     ready: impl FnOnce(usize, usize, Option<String>),
 ) -> anyhow::Result<()> {
+    watch::tell_unheeded(&options.rules, &options.config);
     probe::files(Path::new("/"))?;
     probe::privileges(Path::new("/proc/self/status"))?;
     probe::core_scheduling()?;
@@ -356,7 +358,7 @@ fn schedule(
             break End::Idle;
         }
         control.serve(|change| {
-            if let Some(why) = control::unheeded(&options.rules, change) {
+            if let Some(why) = heed::unheeded(&options.rules, change) {
                 return Answer::Refused(why);
             }
             // What owners have said in this very second counts.
@@ -406,6 +408,7 @@ fn schedule(
             let told = lock(roster).weigh(|pid| cgroup::factor(Path::new("/"), pid));
             tell(told)?;
             if let Some(config) = file.changed() {
+                watch::tell_unheeded(&options.rules, &config);
                 let cores = watch::label_cores(&options.rules, &config)?;
                 watch::set_core_slices(&skel, &options.rules, cores.as_ref())?;
                 let told = lock(roster).reload(config, cores);

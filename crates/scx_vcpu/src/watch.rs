@@ -9,6 +9,7 @@ use std::time::SystemTime;
 use anyhow::Context;
 
 use crate::config::Config;
+use crate::heed;
 use crate::load;
 use crate::load::Rules;
 use crate::policy::ische::Cores;
@@ -22,10 +23,20 @@ pub(crate) fn label_cores(rules: &Rules, config: &Config) -> anyhow::Result<Opti
     };
     let cpus = Cores::among(online()?, config.ische.cpus);
     let general = config.ische.general_cores.unwrap_or(rules.general_cores);
+    if let Some(why) = heed::general_cores(config, general, cpus.len()) {
+        tracing::warn!("{why}");
+    }
     // Any number will do: the standard library seeds each of these differently.
     let random = || RandomState::new().hash_one(0);
     let seed = config.ische.seed.unwrap_or_else(random);
     Ok(Some(Cores::new(cpus, general, seed)))
+}
+
+/// Tells of each key of the file that these rules make nothing of.
+pub(crate) fn tell_unheeded(rules: &Rules, config: &Config) {
+    for why in heed::unheeded_in(config, rules) {
+        tracing::warn!("{why}");
+    }
 }
 
 /// The pCPUs that are online.

@@ -99,6 +99,36 @@ fn a_policy_file_with_an_error_is_told_in_one_line() {
 }
 
 #[test]
+fn a_key_that_the_policy_makes_nothing_of_is_warned_of_in_one_line() {
+    // A machine that can would be scheduled.
+    if Path::new("/sys/kernel/sched_ext").exists() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("vms.toml");
+    let text = "[[vm]]\nmatch = \"a\"\nweight = 2\ncap = 50\n[isacs]\nhardened = true\n";
+    std::fs::write(&path, text).unwrap();
+    let path = path.display().to_string();
+    for (policy, keys) in [
+        (
+            "fixed",
+            &["3: vm.weight", "4: vm.cap", "6: isacs.hardened"][..],
+        ),
+        ("credit1", &["6: isacs.hardened"]),
+        ("isacs", &[]),
+    ] {
+        let output = scx_vcpu(&["run", "--policy", policy, "--config", &path]);
+        let said = said(&output);
+        let warnings: Vec<&str> = said.lines().filter(|line| line.contains("WARN")).collect();
+        assert_eq!(warnings.len(), keys.len(), "{said}");
+        for (warning, key) in warnings.iter().zip(keys) {
+            let says = format!("{path}:{key} has no effect: policy {policy} ");
+            assert!(warning.contains(&says), "{said}");
+        }
+    }
+}
+
+#[test]
 fn monitor_is_every_second_and_excludes_another_period() {
     let output = scx_vcpu(&["stats", "--monitor", "--every=2s"]);
     assert_eq!(output.status.code(), Some(2), "{}", said(&output));

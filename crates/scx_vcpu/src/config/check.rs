@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Values that a policy file may have, and what is said of others.
 
+use std::ops::RangeInclusive;
+
 use thiserror::Error;
 use units::Ns;
 
@@ -15,13 +17,13 @@ pub const MAX_WEIGHT: u32 = 65_535;
 
 /// Smallest and largest cap in per cent of one pCPU. Below 1 % of a period of 30 ms a
 /// turn would be shorter than what switching costs.
-pub const CAP_RANGE: std::ops::RangeInclusive<u32> = 1..=409_600;
+pub const CAP_RANGE: RangeInclusive<u32> = 1..=409_600;
 
 /// Shortest and longest slice of a VM.
-pub const SLICE_RANGE: std::ops::RangeInclusive<Ns> = MIN_SLICE..=MAX_SLICE;
+pub const SLICE_RANGE: RangeInclusive<Ns> = MIN_SLICE..=MAX_SLICE;
 
 /// Shortest and longest rescheduling latency. Below it, waking is all that a pCPU does.
-pub const LATENCY_RANGE: std::ops::RangeInclusive<Ns> = Ns::from_us(100)..=MAX_SLICE;
+pub const LATENCY_RANGE: RangeInclusive<Ns> = Ns::from_us(100)..=MAX_SLICE;
 
 /// A policy file that cannot be used.
 #[derive(Debug, Error)]
@@ -56,6 +58,90 @@ pub enum ConfigError {
     },
 }
 
+/// How often load may be evened out: user space looks ten times a second, and after a minute
+/// nobody would call it balanced.
+const BALANCE_RANGE: RangeInclusive<Ns> = Ns::from_ms(100)..=Ns::from_secs(60);
+
+/// Events per second and vCPU; more than an interrupt each microsecond no device raises.
+const EVENTS_RANGE: RangeInclusive<u64> = 1..=1_000_000;
+
+/// Seconds after which a class may change, to a quarter of an hour.
+const PERIODS_RANGE: RangeInclusive<u64> = 1..=1000;
+
+/// A field, its value, its range, and what 0 means where that is allowed too.
+type TimeField = (
+    &'static str,
+    Option<Time>,
+    RangeInclusive<Ns>,
+    Option<&'static str>,
+);
+
+/// All times of all policies.
+fn times(config: &Config) -> Vec<TimeField> {
+    let slice = |field, time| (field, time, MIN_SLICE..=MAX_SLICE, None);
+    let balance = |field, time| (field, time, BALANCE_RANGE, None);
+    let (credit1, isacs) = (&config.credit1, &config.isacs);
+    vec![
+        slice("credit1.slice", credit1.slice),
+        slice("credit1.boost_slice", credit1.boost_slice),
+        slice("credit1.refill_period", credit1.refill_period),
+        // A sleeper with more would have a pCPU for longer than any turn lasts.
+        (
+            "credit1.credit_limit",
+            credit1.credit_limit,
+            MIN_SLICE..=MAX_SLICE,
+            Some(", or 0s for no limit"),
+        ),
+        slice("credit2.slice", config.credit2.slice),
+        slice("credit2.default_credit", config.credit2.default_credit),
+        balance("credit2.balance_period", config.credit2.balance_period),
+        slice("vslicer.slice", config.vslicer.slice),
+        slice("vslicer.micro", config.vslicer.micro),
+        slice("ische.general_slice", config.ische.general_slice),
+        slice("ische.io_slice", config.ische.io_slice),
+        slice("isacs.slice", isacs.slice),
+        slice("isacs.default_credit", isacs.default_credit),
+        slice("isacs.cutoff", isacs.cutoff),
+        (
+            "isacs.boost_unit",
+            isacs.boost_unit,
+            Ns::ZERO..=MAX_SLICE,
+            None,
+        ),
+        balance("isacs.balance_period", isacs.balance_period),
+    ]
+}
+
+/// All numbers of all policies that have a range; no upper end is `u64::MAX`.
+fn numbers(config: &Config) -> Vec<(&'static str, Option<u64>, RangeInclusive<u64>)> {
+    let ische = &config.ische;
+    let mut all = vec![(
+        "ische.general_cores",
+        ische.general_cores.map(|cores| cores as u64),
+        1..=u64::MAX,
+    )];
+    if let Some(own) = &ische.automatic {
+        all.extend([
+            (
+                "ische.automatic.events_per_s",
+                own.events_per_s,
+                EVENTS_RANGE,
+            ),
+            (
+                "ische.automatic.cpu_max_permille",
+                own.cpu_max_permille.map(u64::from),
+                0..=1000,
+            ),
+            (
+                "ische.automatic.periods",
+                own.periods.map(u64::from),
+                PERIODS_RANGE,
+            ),
+        ]);
+    }
+    all
+}
+
 /// Is every value of the file called `name`, which has this text, in its range?
 pub(super) fn check(config: &Config, text: &str, name: &str) -> Result<(), ConfigError> {
     let nth = |field: &'static str, nth, value: String, right: String| ConfigError::Value {
@@ -65,39 +151,25 @@ pub(super) fn check(config: &Config, text: &str, name: &str) -> Result<(), Confi
         right,
     };
     let wrong = |field, value, right| nth(field, 0, value, right);
-    let slices = [
-        ("credit1.slice", config.credit1.slice),
-        ("credit1.boost_slice", config.credit1.boost_slice),
-        ("credit1.refill_period", config.credit1.refill_period),
-        ("credit2.slice", config.credit2.slice),
-        ("credit2.default_credit", config.credit2.default_credit),
-        ("vslicer.slice", config.vslicer.slice),
-        ("vslicer.micro", config.vslicer.micro),
-        ("ische.general_slice", config.ische.general_slice),
-        ("ische.io_slice", config.ische.io_slice),
-        ("isacs.slice", config.isacs.slice),
-        ("isacs.default_credit", config.isacs.default_credit),
-        ("isacs.cutoff", config.isacs.cutoff),
-    ];
-    for (field, time) in slices {
-        if let Some(time) = time
-            && !(MIN_SLICE..=MAX_SLICE).contains(&time.0)
+    for (field, time, range, or) in times(config) {
+        if let Some(Time(time)) = time
+            && !range.contains(&time)
+            && !(time == Ns::ZERO && or.is_some())
         {
-            return Err(wrong(
-                field,
-                time.0.to_string(),
-                format!("{MIN_SLICE} to {MAX_SLICE}"),
-            ));
+            let right = format!("{} to {}{}", range.start(), range.end(), or.unwrap_or(""));
+            return Err(wrong(field, time.to_string(), right));
         }
     }
-    if let Some(Time(unit)) = config.isacs.boost_unit
-        && unit > MAX_SLICE
-    {
-        return Err(wrong(
-            "isacs.boost_unit",
-            unit.to_string(),
-            format!("at most {MAX_SLICE}"),
-        ));
+    for (field, number, range) in numbers(config) {
+        if let Some(number) = number
+            && !range.contains(&number)
+        {
+            let right = match *range.end() {
+                u64::MAX => format!("at least {}", range.start()),
+                end => format!("{} to {end}", range.start()),
+            };
+            return Err(wrong(field, number.to_string(), right));
+        }
     }
     let vslicer = config.vslicer.settings();
     if vslicer.micro > vslicer.slice {
@@ -105,13 +177,6 @@ pub(super) fn check(config: &Config, text: &str, name: &str) -> Result<(), Confi
             "vslicer.micro",
             vslicer.micro.to_string(),
             format!("{MIN_SLICE} to vslicer.slice, {}", vslicer.slice),
-        ));
-    }
-    if config.ische.general_cores == Some(0) {
-        return Err(wrong(
-            "ische.general_cores",
-            "0".to_owned(),
-            "at least 1".to_owned(),
         ));
     }
     for (number, vm) in config.vm.iter().enumerate() {

@@ -17,6 +17,8 @@ pub(super) fn line_at(text: &str, byte: usize) -> usize {
 pub(super) fn one_line(text: &str, byte: Option<usize>, message: &str) -> String {
     let message = message
         .replace("expected u32", "expected a whole number from 0 up")
+        .replace("expected u64", "expected a whole number from 0 up")
+        .replace("expected usize", "expected a whole number from 0 up")
         .replace("expected a boolean", "expected true or false")
         .split_whitespace()
         .collect::<Vec<_>>()

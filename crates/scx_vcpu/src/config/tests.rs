@@ -55,7 +55,61 @@ fn bad_values_are_told_with_file_field_and_what_would_be_right() {
         ("[ische]\ngeneral_cores = 0\n", ["ische.general_cores", "1"]),
         (
             "[isacs]\nboost_unit = \"4s\"\n",
-            ["isacs.boost_unit = 4 s", "at most 3 s"],
+            ["isacs.boost_unit = 4 s", "use 0 ns to 3 s"],
+        ),
+        (
+            "[credit1]\ncredit_limit = \"1us\"\n",
+            [
+                "p.toml:2: credit1.credit_limit = 1 us",
+                "use 1 ms to 3 s, or 0s for no limit",
+            ],
+        ),
+        (
+            "[credit1]\ncredit_limit = \"1h\"\n",
+            ["p.toml:2: credit1.credit_limit = 3600 s", "use 1 ms to 3 s"],
+        ),
+        (
+            "[credit2]\nbalance_period = \"10ms\"\n",
+            [
+                "p.toml:2: credit2.balance_period = 10 ms",
+                "use 100 ms to 60 s",
+            ],
+        ),
+        (
+            "[isacs]\nbalance_period = \"0s\"\n",
+            [
+                "p.toml:2: isacs.balance_period = 0 ns",
+                "use 100 ms to 60 s",
+            ],
+        ),
+        (
+            "[ische]\n[ische.automatic]\nevents_per_s = 0\n",
+            [
+                "p.toml:3: ische.automatic.events_per_s = 0;",
+                "use 1 to 1000000",
+            ],
+        ),
+        (
+            "[ische.automatic]\ncpu_max_permille = 70000\n",
+            [
+                "p.toml:2: ische.automatic.cpu_max_permille = 70000;",
+                "use 0 to 1000",
+            ],
+        ),
+        (
+            "[ische.automatic]\nperiods = 0\n",
+            ["p.toml:2: ische.automatic.periods = 0;", "use 1 to 1000"],
+        ),
+        (
+            "[ische.automatic]\nevents_per_s = -1\n",
+            [
+                "p.toml:2: ische.automatic.events_per_s: ",
+                "expected a whole number",
+            ],
+        ),
+        (
+            "[credit1]\nidle_takes = \"over\"\n",
+            ["p.toml:2: credit1.idle_takes: ", "`under` or `anybody`"],
         ),
     ] {
         let said = Config::parse(text, "p.toml").unwrap_err().to_string();

@@ -88,6 +88,18 @@ impl Isacs {
         balance::every(self.balances, self.balance_period)
     }
 
+    /// Does algorithm 2 run?
+    #[must_use]
+    pub fn balances_io(&self) -> bool {
+        self.io_balance.unwrap_or(true)
+    }
+
+    /// Does it move vCPUs without IVCredit, too?
+    #[must_use]
+    pub fn moves_all(&self) -> bool {
+        self.moves_any.unwrap_or(false)
+    }
+
     /// The rules with these changes.
     #[must_use]
     pub fn settings(&self) -> isacs::Settings {
@@ -179,7 +191,7 @@ pub(crate) fn moves(
             .enumerate()
             .filter(|(_, vcpu)| vcpu.cpu as usize == source)
             .map(|(at, vcpu)| (at, vcpu.ivcredit))
-            .filter(|(_, ivcredit)| config.moves_any == Some(true) || *ivcredit > Ns::ZERO)
+            .filter(|(_, ivcredit)| config.moves_all() || *ivcredit > Ns::ZERO)
             .collect();
         if let Some(step) = isacs::balance(source, &queues, &members, &rules)
             && !pcpus[step.to].held

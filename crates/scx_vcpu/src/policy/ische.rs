@@ -52,7 +52,7 @@ pub struct Automatic {
     /// Interrupts from devices, per second and vCPU, that make a VM I/O-intensive.
     pub events_per_s: Option<u64>,
     /// CPU demand per vCPU, in thousandths, above which it never is.
-    pub cpu_max_permille: Option<u16>,
+    pub cpu_max_permille: Option<u32>,
     /// Seconds in a row that must say the same.
     pub periods: Option<u32>,
     /// Our fix, off as published: one that wants more than its share never is, and seconds are
@@ -95,7 +95,9 @@ impl Ische {
         let ours = classify::Settings::default();
         Some(classify::Settings {
             events_per_s: own.events_per_s.unwrap_or(ours.events_per_s),
-            cpu_max: own.cpu_max_permille.map_or(ours.cpu_max, Permille::new),
+            cpu_max: own.cpu_max_permille.map_or(ours.cpu_max, |permille| {
+                u16::try_from(permille).map_or(Permille::ONE, Permille::new)
+            }),
             periods: own.periods.unwrap_or(ours.periods),
         })
     }

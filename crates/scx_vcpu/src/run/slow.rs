@@ -79,7 +79,7 @@ impl<'a> Slow<'a> {
     /// ISACS' algorithm 2 (A5).
     fn balance_io(&mut self, positions: u32) -> anyhow::Result<Told> {
         let config = &self.options.config.isacs;
-        if !matches!(self.options.rules, Rules::Isacs(_)) || config.io_balance == Some(false) {
+        if !matches!(self.options.rules, Rules::Isacs(_)) || !config.balances_io() {
             return Ok(Told::new());
         }
         let (loads, table) = (self.pcpus()?, self.table(positions)?);

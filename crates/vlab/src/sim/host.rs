@@ -115,8 +115,8 @@ fn configure(settings: &mut Settings, config: &Config) {
         Settings::Isacs(own) => {
             let file = &config.isacs;
             own.rules = file.settings();
-            own.io_balance = file.io_balance.unwrap_or(own.io_balance);
-            own.moves_any = file.moves_any.unwrap_or(own.moves_any);
+            own.io_balance = file.balances_io();
+            own.moves_any = file.moves_all();
             own.balance_period = period(file.balances, file.balance_period, own.balance_period);
         }
         Settings::Ische {
