@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
+mod reference;
+
 use super::*;
 use crate::load;
 use crate::load::Rules;
