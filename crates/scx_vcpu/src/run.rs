@@ -322,7 +322,7 @@ fn schedule(
         cap: Some(1),
         ..Change::default()
     };
-    let heeds = control::unheeded(&options.rules, &a_cap).is_none();
+    let heeds = heed::unheeded(&options.rules, &a_cap).is_none();
     let cap = |vcpu: &Found| {
         let worth = worth(vcpu.vm, vcpu.tid).filter(|_| heeds);
         worth.map_or(0, |worth| worth.cap_permille)
