@@ -34,13 +34,6 @@ use crate::skel::main::types::sv_settings;
 /// How the kernel calls the scheduler, with `_` and the policy's name behind it.
 pub(crate) const NAME: &str = "scx_vcpu";
 
-/// Where interrupts to vCPUs are seen, see `event.h`. A static function of KVM: a
-/// compiler may have dissolved it.
-const EVENTS: &str = "__apic_accept_irq";
-
-/// Where halts of guests are seen, see `halt.h`; since 5.17.
-const HALTS: &str = "kvm_vcpu_halt";
-
 /// After so long on a pCPU that host threads hold a vCPU goes where it gets more, see
 /// `relief.h`: twice what the kernel's deadline server gives vCPUs there in each second.
 pub(crate) const HELD: Ns = Ns::from_ms(100);
@@ -169,14 +162,14 @@ fn loaded<'a>(
     // Without a trace nothing of it is in the kernel's way.
     open.progs.switches.set_autoload(tracing);
     open.progs.wakes.set_autoload(tracing);
-    let events = probe::has_kvm_function(Path::new("/"), EVENTS);
+    let events = probe::has_kvm_function(Path::new("/"), probe::EVENTS);
     if !events {
-        tracing::warn!("this kernel's KVM has no {EVENTS}: I/O events are not seen");
+        tracing::warn!("{}", probe::no_events());
     }
     open.progs.irq_raised.set_autoload(events);
-    let halts = probe::has_kvm_function(Path::new("/"), HALTS);
+    let halts = probe::has_kvm_function(Path::new("/"), probe::HALTS);
     if !halts {
-        tracing::warn!("this kernel's KVM has no {HALTS}: halts are not counted");
+        tracing::warn!("{}", probe::no_halts());
     }
     open.progs.halt_begins.set_autoload(halts);
     open.progs.halt_ends.set_autoload(halts);

@@ -4,12 +4,20 @@
 //! Files of the kernel are asked, not its version. Every text is one line with
 //! the cause and the way out.
 
+mod unseen;
+
 use std::fs;
 use std::path::Path;
 use std::path::PathBuf;
 
 use rustix::io::Errno;
 use thiserror::Error;
+
+pub(crate) use unseen::EVENTS;
+pub(crate) use unseen::HALTS;
+pub(crate) use unseen::no_events;
+pub(crate) use unseen::no_halts;
+pub use unseen::unseen;
 
 /// Why the scheduler cannot run here.
 #[derive(Debug, Error)]
@@ -32,7 +40,7 @@ pub enum Unsupported {
     },
     /// KVM is not loaded, or its module has no BTF.
     #[error(
-        "KVM is not loaded, or its module has no BTF (no {0}); load it: modprobe kvm_amd, or kvm_intel"
+        "KVM is not loaded, or its module has no BTF (no {0}); load it: modprobe kvm_amd, or kvm_intel; if it is, use the module that came with this kernel"
     )]
     NoKvm(PathBuf),
     /// Another scheduler is loaded.
@@ -121,13 +129,18 @@ pub(crate) fn kvm(root: &Path) -> Result<(), Unsupported> {
         return Err(Unsupported::NoBtf(btf));
     }
     // The vCPU's kernel structure is described by the module that has it; in a
-    // kernel with KVM built in, by the kernel's own description.
+    // kernel with KVM built in, by the kernel's own description. That the module is there says
+    // nothing: where its description is missing (the kernel refuses one that does not match its
+    // own), libbpf would fail with a text about the programs.
     let kvm = root.join("sys/kernel/btf/kvm");
-    if !kvm.exists() && !root.join("sys/module/kvm").exists() {
+    if !kvm.exists() && !has_kvm_function(root, RUNS) {
         return Err(Unsupported::NoKvm(kvm));
     }
     Ok(())
 }
+
+/// Where vCPUs are found, see `vcpu.h`.
+const RUNS: &str = "kvm_arch_vcpu_ioctl_run";
 
 /// The scheduler that is in the way of ours.
 fn another(sched_ext: &Path) -> Unsupported {
@@ -149,31 +162,6 @@ pub(crate) fn has_kvm_function(root: &Path, name: &str) -> bool {
         let bytes = fs::read(root.join("sys/kernel/btf").join(object)).unwrap_or_default();
         bytes.windows(name.len()).any(|window| window == name)
     })
-}
-
-/// Modules and their parameters with which hardware delivers IPIs between vCPUs, so that no
-/// function of KVM is called (AMD's AVIC; IPI virtualisation, since Intel's Sapphire Rapids).
-const DELIVERED_BY_HARDWARE: [(&str, &str); 2] =
-    [("kvm_amd", "avic"), ("kvm_intel", "enable_ipiv")];
-
-/// What the counters miss with the modules as they are loaded below `root` (normally `/`); each
-/// is one line, and nothing that stands in the way.
-#[must_use]
-pub fn unseen(root: &Path) -> Vec<String> {
-    DELIVERED_BY_HARDWARE
-        .iter()
-        .filter(|(module, parameter)| {
-            let file = format!("sys/module/{module}/parameters/{parameter}");
-            // A number or a letter, by the kernel's version.
-            let value = fs::read_to_string(root.join(file)).unwrap_or_default();
-            matches!(value.trim(), "Y" | "1")
-        })
-        .map(|(module, parameter)| {
-            format!(
-                "hardware delivers IPIs between vCPUs ({parameter} of {module} is on): ipi, wake_ipis and wakers count too few; to see all, load it with {parameter}=0"
-            )
-        })
-        .collect()
 }
 
 /// Capabilities that it takes (include/uapi/linux/capability.h): to load the programs,
@@ -322,40 +310,29 @@ mod tests {
     }
 
     #[test]
+    fn a_module_without_a_description_is_not_kvm_built_in() {
+        let dir = root("disabled\n");
+        fs::remove_file(dir.path().join("sys/kernel/btf/kvm")).unwrap();
+        fs::create_dir_all(dir.path().join("sys/module/kvm/parameters")).unwrap();
+        for part in [files, kvm] {
+            let why = part(dir.path()).unwrap_err();
+            assert!(matches!(why, Unsupported::NoKvm(_)), "{why}");
+            assert!(why.to_string().contains("its module has no BTF"), "{why}");
+        }
+        // Built in; its parameters are where the module's are.
+        let names = FUNCTIONS.map(|(name, _)| name).join("\0");
+        has(&dir, &format!("\0{names}\0{RUNS}\0"));
+        files(dir.path()).unwrap();
+        kvm(dir.path()).unwrap();
+    }
+
+    #[test]
     fn a_function_of_kvm_is_found_by_its_whole_name() {
         let dir = root("x\0__apic_accept_irq\0y");
         assert!(has_kvm_function(dir.path(), "__apic_accept_irq"));
         assert!(!has_kvm_function(dir.path(), "apic_accept_irq"));
         let empty = tempfile::tempdir().unwrap();
         assert!(!has_kvm_function(empty.path(), "x"));
-    }
-
-    #[test]
-    fn ipis_that_hardware_hides_are_told_of() {
-        let dir = tempfile::tempdir().unwrap();
-        assert_eq!(unseen(dir.path()), [""; 0], "no KVM");
-        for (file, value, told) in [
-            ("kvm_amd/parameters/avic", "N\n", None),
-            ("kvm_amd/parameters/avic", "0\n", None),
-            ("kvm_amd/parameters/avic", "1\n", Some("avic=0")),
-            ("kvm_amd/parameters/avic", "Y\n", Some("avic=0")),
-            ("kvm_amd/parameters/avic", "N\n", None),
-            ("kvm_intel/parameters/enable_ipiv", "N\n", None),
-            (
-                "kvm_intel/parameters/enable_ipiv",
-                "Y\n",
-                Some("enable_ipiv=0"),
-            ),
-        ] {
-            let path = dir.path().join("sys/module").join(file);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, value).unwrap();
-            let said = unseen(dir.path());
-            assert_eq!(said.len(), usize::from(told.is_some()), "{file}: {said:?}");
-            if let (Some(told), [line]) = (told, said.as_slice()) {
-                assert!(line.ends_with(told) && line.lines().count() == 1, "{line}");
-            }
-        }
     }
 
     #[test]
