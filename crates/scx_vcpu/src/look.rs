@@ -22,6 +22,7 @@ use crate::load::refuse;
 use crate::probe;
 use crate::roster::Knobs;
 use crate::run::found_in;
+use crate::run::libbpf_says;
 use crate::run::record::Recorder;
 use crate::seat::Found;
 use crate::skel::look::LookSkelBuilder;
@@ -40,12 +41,14 @@ pub fn run(
     ready: impl FnOnce(usize, usize),
 ) -> anyhow::Result<()> {
     probe::kvm(Path::new("/"))?;
-    let recorder = Recorder::new(Some(path))?;
+    libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Debug, libbpf_says)));
     let mut storage = MaybeUninit::uninit();
     let open = LookSkelBuilder::default()
         .open(&mut storage)
         .map_err(refuse)?;
     let skel = open.load().map_err(refuse)?;
+    // Not before it is known that there will be a trace: what the file had goes.
+    let recorder = Recorder::new(Some(path))?;
     // New ones first: one that starts while the others are listed is seen twice and not
     // missed.
     let _new = skel.progs.vcpu_runs.attach_trace().map_err(refuse)?;

@@ -5,12 +5,14 @@
 //! `set --cpus` narrowed, the label of vCPU threads, and the names of the maps.
 
 use std::fs;
+use std::io;
 use std::path::Path;
 
 use crate::control::SOCKET;
 use crate::control::Server;
 use crate::mask::JOURNAL;
 use crate::mask::Masks;
+use crate::probe::Unsupported;
 use crate::seat;
 use crate::table;
 
@@ -44,10 +46,10 @@ impl std::fmt::Display for Restored {
 /// Gives it back.
 ///
 /// # Errors
-/// [`Unsupported::Runs`](crate::probe::Unsupported::Runs): it is not left but in use.
+/// [`Unsupported::Runs`]: it is not left but in use; [`Unsupported::NotPermitted`].
 pub fn restore() -> anyhow::Result<Restored> {
     // Until the end, so that none starts meanwhile.
-    let _alone = Server::bind(Path::new(SOCKET))?;
+    let _alone = Server::bind(Path::new(SOCKET)).map_err(told)?;
     let masks = Masks::new(Path::new(JOURNAL)).restored();
     let maps = table::PINS
         .iter()
@@ -57,6 +59,15 @@ pub fn restore() -> anyhow::Result<Restored> {
         maps: maps.count(),
         labels: unlabel(Path::new("/")),
     })
+}
+
+/// Who may not open the scheduler's directory is told what to do about it.
+fn told(error: anyhow::Error) -> anyhow::Error {
+    let denied = |error: &io::Error| error.kind() == io::ErrorKind::PermissionDenied;
+    if error.root_cause().downcast_ref().is_some_and(denied) {
+        return Unsupported::NotPermitted(format!("to make {SOCKET}")).into();
+    }
+    error
 }
 
 /// Takes the vCPU threads below `root` (normally `/`) out of SCHED_EXT, unless another sched_ext

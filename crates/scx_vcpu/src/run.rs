@@ -485,7 +485,8 @@ pub(crate) fn found_in(bytes: &[u8]) -> Vec<Found> {
         .collect()
 }
 
-fn libbpf_says(_level: libbpf_rs::PrintLevel, message: String) {
+/// In several lines where it refuses something, of which ours says what matters.
+pub(crate) fn libbpf_says(_level: libbpf_rs::PrintLevel, message: String) {
     tracing::debug!(target: "libbpf", "{}", message.trim_end());
 }
 
