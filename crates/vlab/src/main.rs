@@ -99,7 +99,10 @@ enum Load {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match cmdline::parse::<Cli>() {
+        Ok(cli) => cli,
+        Err(code) => return code,
+    };
     tracing_subscriber::fmt()
         .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
         .with_writer(std::io::stderr)

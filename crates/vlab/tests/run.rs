@@ -130,7 +130,14 @@ fn help_teaches_and_bad_use_is_told_apart() {
     ] {
         assert!(text.contains(part), "{text}");
     }
-    assert_eq!(vlab().arg("walk").output().unwrap().status.code(), Some(2));
+    let walk = vlab().arg("walk").output().unwrap();
+    assert_eq!(walk.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&walk.stderr).into_owned();
+    assert!(
+        said.starts_with("vlab: unrecognized subcommand 'walk'"),
+        "{said}"
+    );
+    assert_eq!(said.lines().count(), 1, "{said}");
     let missing = vlab().args(["run", "/nonexistent.toml"]).output().unwrap();
     assert_eq!(missing.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&missing.stderr).contains("/nonexistent.toml"));

@@ -16,15 +16,16 @@ mod status;
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use cli::Cli;
 use cli::Command;
 use exit::Exit;
 use exit::Failure;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match cmdline::parse::<Cli>() {
+        Ok(cli) => cli,
+        Err(code) => return code,
+    };
     start_logging(&cli);
     libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Info, log_libbpf)));
     match dispatch(&cli) {

@@ -102,10 +102,16 @@ fn wrong_arguments_are_exit_2() {
         &["doctor", "--for", "1"],
         &["doctor", "--for", "0s"],
         &["status", "--watch=never"],
-        &[],
     ] {
-        assert_eq!(home.run(arguments).status.code(), Some(2), "{arguments:?}");
+        let output = home.run(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        let line = one_line(&output);
+        assert!(
+            line.contains(arguments.last().unwrap().trim_start_matches("--watch=")),
+            "{line}"
+        );
     }
+    assert_eq!(home.run(&[]).status.code(), Some(2));
     let output = home
         .command(&[])
         .arg("run")
