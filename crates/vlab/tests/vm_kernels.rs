@@ -10,6 +10,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -43,8 +44,8 @@ fn plain() -> Options {
     Options::new(Qemu::debian(&store()).unwrap())
 }
 
-/// The guest's name, its CPUs, its file systems, its disk; then what the freezer makes of
-/// it; then its code.
+/// The guest's name, its CPUs, its file systems, its disk; then what the freezer and the host's
+/// scheduler make of it; then its code.
 const SCRIPT: &str = r#"
 uname -r
 nproc
@@ -62,8 +63,19 @@ says() {
 }
 says selftest vlab bpf-selftest
 says freeze vlab freeze --vms 2 --for 1s --json
+says doctor scx_vcpu doctor
+says run scx_vcpu run --for 1s
+says trace scx_vcpu trace /tmp/trace --for 1s
 exit 42
 "#;
+
+/// Beside ours; no test of this package builds it.
+fn scx_vcpu() -> PathBuf {
+    let path = Path::new(assert_cmd::cargo::cargo_bin!("vlab")).with_file_name("scx_vcpu");
+    let fix = "run: cargo build -p scx_vcpu";
+    assert!(path.exists(), "no {}; {fix}", path.display());
+    path
+}
 
 /// The one boot of a kernel.
 fn first(series: &str) -> &'static Output {
@@ -73,6 +85,7 @@ fn first(series: &str) -> &'static Output {
         let kernel = Kernel::debian(&store(), series).unwrap();
         let image = Image::builder(&kernel)
             .binary(assert_cmd::cargo::cargo_bin!("vlab"))
+            .binary(scx_vcpu())
             .script(SCRIPT);
         let disk = Disk::Null {
             size: 64 << 20,
@@ -162,6 +175,57 @@ fn refuses_to_freeze(series: &str, reason: &str) {
         let said = all(output, &format!("{key} said"));
         assert!(said.len() == 1 && said[0].contains(reason), "{told}");
     }
+}
+
+/// The host's scheduler is told to be of no use here in one line with what is missing, by
+/// `doctor` beside what is not.
+fn refuses_to_schedule(series: &str, reason: &str) {
+    let output = first(series);
+    let told = &output.stdout;
+    for key in ["doctor", "run"] {
+        assert_eq!(all(output, &format!("{key} exit")), ["3"], "{told}");
+        let said = all(output, &format!("{key} said"));
+        assert!(
+            said.len() == 1 && said[0].starts_with("scx_vcpu: "),
+            "{told}"
+        );
+    }
+    assert_eq!(all(output, "run told"), [""; 0], "{told}");
+    assert!(all(output, "run said")[0].contains(reason), "{told}");
+    let doctor = all(output, "doctor told");
+    let no: Vec<_> = doctor
+        .iter()
+        .filter(|line| line.starts_with("no: "))
+        .collect();
+    assert!(no.len() == 1 && no[0].contains(reason), "{told}");
+    assert_eq!(doctor.len(), 4, "{told}");
+    // It needs KVM only, which is not loaded here.
+    assert_eq!(all(output, "trace exit"), ["3"], "{told}");
+    let said = all(output, "trace said");
+    assert!(said.len() == 1 && said[0].contains(NO_KVM), "{told}");
+}
+
+/// What is said where KVM is not loaded.
+const NO_KVM: &str = "KVM is not loaded, or its module has no BTF (no /sys/kernel/btf/kvm); \
+                      load it: modprobe kvm_amd, or kvm_intel";
+
+/// What is said where sched_ext is not there.
+const NO_SCHED_EXT: &str = "this kernel has no sched_ext (no /sys/kernel/sched_ext); use one with \
+                            CONFIG_SCHED_CLASS_EXT=y";
+
+#[test]
+fn root_vm_kernel_6_1_has_no_sched_ext_and_scx_vcpu_says_so() {
+    refuses_to_schedule("6.1", NO_SCHED_EXT);
+}
+
+#[test]
+fn root_vm_kernel_6_12_has_no_sched_ext_and_scx_vcpu_says_so() {
+    refuses_to_schedule("6.12", NO_SCHED_EXT);
+}
+
+#[test]
+fn root_vm_kernel_7_3_without_kvm_is_told_so_by_scx_vcpu() {
+    refuses_to_schedule("7.3", NO_KVM);
 }
 
 #[test]
