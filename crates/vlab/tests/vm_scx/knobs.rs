@@ -3,11 +3,15 @@
 //! kernel's verifier went through.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::path::Path;
 
+use scx_vcpu::config::Config;
 use units::Ns;
 use vlab::vm::Output;
 
-use super::boot;
+use super::Machine;
+use super::boot_with;
 use super::number;
 use super::policies::response;
 use super::policies::share;
@@ -17,8 +21,17 @@ use super::said;
 
 #[test]
 fn root_vm_scx_vcpu_knobs_cgroups_and_charges() {
-    let output = boot(include_str!("knobs.sh"));
+    let switches = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vm_scx/switches.toml");
+    let output = boot_with(
+        include_str!("knobs.sh"),
+        Machine {
+            files: &[(&switches, "/switches.toml")],
+            ..Machine::default()
+        },
+    );
     every_program_is_verified(&output);
+    so_is_what_switches_turn_on(&output);
+    who_has_no_privileges_is_told_what_to_do(&output);
     knobs_count_alone(&output, response(&vms(&output, "fixed")));
     cgroups_count(&output);
     run_time_is_the_kernels(&output);
@@ -106,24 +119,108 @@ fn run_time_is_the_kernels(output: &Output) {
     }
 }
 
-/// What the verifier went through for each, for the table in docs/scx_vcpu.md.
-fn every_program_is_verified(output: &Output) {
-    let mut all = Vec::new();
+/// Program and instructions of each line that begins so, by policy.
+fn programs<'a>(output: &'a Output, key: &str) -> BTreeMap<&'a str, Vec<(&'a str, u32)>> {
+    let mut all: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for line in output.stdout.lines() {
-        let Some(rest) = line.strip_prefix("verified: ") else {
+        let Some(rest) = line.strip_prefix(key) else {
             continue;
         };
         eprintln!("{line}");
         let words: Vec<&str> = rest.split(' ').collect();
-        all.push((words[0], words[1], words[2].parse::<u32>().unwrap()));
+        let programs = all.entry(words[0]).or_default();
+        programs.push((words[1], words[2].parse::<u32>().unwrap()));
     }
-    for policy in ["fixed", "credit1", "credit2", "vslicer", "ische", "isacs"] {
-        let mine: Vec<_> = all.iter().filter(|(of, ..)| *of == policy).collect();
-        assert!(mine.len() >= 15, "{policy}: {mine:?}");
+    for (policy, programs) in &all {
+        assert!(programs.len() >= 15, "{policy}: {programs:?}");
         // The kernel gives up at a million.
-        assert!(
-            mine.iter().all(|(.., count)| (1..500_000).contains(count)),
-            "{mine:?}"
+        let fits = |(_, count): &(&str, u32)| (1..500_000).contains(count);
+        assert!(programs.iter().all(fits), "{policy}: {programs:?}");
+    }
+    all
+}
+
+/// What the verifier went through for each, for the table in docs/scx_vcpu.md.
+fn every_program_is_verified(output: &Output) {
+    let all = programs(output, "verified: ");
+    let policies = ["credit1", "credit2", "fixed", "isacs", "ische", "vslicer"];
+    assert_eq!(all.into_keys().collect::<Vec<_>>(), policies);
+}
+
+/// And with the switches' other side; `fixed` and `vslicer` have none.
+fn so_is_what_switches_turn_on(output: &Output) {
+    let policies = ["credit1", "credit2", "isacs", "ische"];
+    for policy in policies {
+        let key = format!("switched-{policy}");
+        assert_eq!(number(output, &key), 0, "{}", output.stdout);
+    }
+    let all = programs(output, "switched: ");
+    assert_eq!(all.into_keys().collect::<Vec<_>>(), policies);
+}
+
+/// One line each. With a scheduler `run` says that there is one, which comes first; without one
+/// there is nothing that the others could do as root either.
+fn who_has_no_privileges_is_told_what_to_do(output: &Output) {
+    for (key, elsewhere) in [
+        ("denied-alone ", &["list", "stats", "set"][..]),
+        ("denied-beside ", &["run"]),
+    ] {
+        let lines = output.stdout.lines();
+        let told: Vec<&str> = lines.filter_map(|line| line.strip_prefix(key)).collect();
+        assert_eq!(told.len(), 6, "{}", output.stdout);
+        for line in told {
+            eprintln!("{key}{line}");
+            let [code, count, command, text] = line.splitn(4, ' ').collect::<Vec<_>>()[..] else {
+                panic!("{line}");
+            };
+            let refused = matches!(command, "run" | "trace" | "restore");
+            assert_eq!(code, if refused { "3" } else { "1" }, "{line}");
+            assert_eq!(count, "1", "{line}");
+            assert!(text.starts_with("scx_vcpu: "), "{line}");
+            let way = match (elsewhere.contains(&command), command) {
+                (true, "run") => "end it first",
+                (true, _) => "start it with `scx_vcpu run`",
+                (false, _) => "run as root",
+            };
+            assert!(text.contains(way), "{line}");
+        }
+    }
+}
+
+/// Fields of `settings` that are no numbers, with what they say.
+fn switches(settings: &impl Debug) -> Vec<String> {
+    let text = format!("{settings:#?}");
+    let fields = text.lines().map(|line| line.trim().trim_end_matches(','));
+    let is_switch = |field: &&str| {
+        let value = field.split_once(": ").map(|(_, value)| value);
+        value.is_some_and(|value| value.chars().all(char::is_alphabetic))
+    };
+    fields.filter(is_switch).map(str::to_owned).collect()
+}
+
+#[test]
+fn the_file_of_switches_has_all_that_the_programs_have() {
+    let (file, default) = (include_str!("switches.toml"), Config::default());
+    let file = Config::parse(file, "switches.toml").unwrap();
+    let settings = |config: &Config| {
+        [
+            switches(&config.credit1.settings()),
+            switches(&config.credit2.settings()),
+            switches(&config.ische.settings(&config.credit1)),
+            switches(&config.isacs.settings()),
+        ]
+    };
+    let mut same_ones: Vec<String> = Vec::new();
+    for (own, default) in settings(&file).iter().zip(settings(&default)) {
+        assert!(!default.is_empty() && own.len() == default.len(), "{own:?}");
+        let same = own.iter().zip(default);
+        same_ones.extend(
+            same.filter(|(own, default)| *own == default)
+                .map(|(own, _)| own.clone()),
         );
     }
+    // The simulator's alone: the programs charge what was used, and an idle pCPU takes anybody.
+    let simulated = ["charging: Exact", "idle_takes: Anybody"];
+    same_ones.retain(|field| !simulated.contains(&field.as_str()));
+    assert_eq!(same_ones, [""; 0], "as by default");
 }

@@ -2,6 +2,25 @@
 # Run in a VM by knobs.rs: three small VMs, of which some is said.
 
 scx_vcpu doctor --programs 2>&1 | grep '^verified: '
+# The same with every switch on the other side.
+for policy in credit1 credit2 ische isacs; do
+	scx_vcpu doctor --programs --config /switches.toml --policy "$policy" >/tmp/switched 2>&1
+	echo "switched-$policy $?"
+	sed -n 's/^verified: /switched: /p' /tmp/switched
+	grep '^no: \|^scx_vcpu: ' /tmp/switched
+done
+
+# denied KEY: what each command says to nobody: exit code, lines, command, text.
+echo 'nobody:x:65534:65534::/:/bin/sh' >/etc/passwd
+# As everywhere else: only root puts something there.
+chmod 755 /run
+denied() {
+	for command in run "trace /tmp/trace" restore list "stats --count 1" "set 401s --weight 5"; do
+		su -s /bin/sh nobody -c "exec scx_vcpu $command" >/dev/null 2>/tmp/denied
+		echo "denied-$1 $? $(wc -l </tmp/denied) ${command%% *} $(cat /tmp/denied)"
+	done
+}
+denied alone
 
 vm --cpus 0-1 --for 401s
 vm --cpus 0-1 --for 402s
@@ -35,6 +54,7 @@ charged() {
 }
 printf '[[vm]]\nmatch = "401s"\nweight = 512\n' >/tmp/policy.toml
 start credit2 --config /tmp/policy.toml
+denied beside
 charged from
 # Not a wait: the window whose charges are compared.
 sleep 3
