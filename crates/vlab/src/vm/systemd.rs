@@ -22,12 +22,22 @@ TimeoutStartSec=infinity
 /// What every service waits for, here without anything behind it.
 const TARGET: &str = "[Unit]\nDescription=There\n";
 
+/// Systemd's own loads modules from where a distribution has them; here they are elsewhere
+/// (`init.sh`). Like that one it does not fail.
+const MODPROBE: &str = "\
+[Unit]
+DefaultDependencies=no
+[Service]
+Type=oneshot
+ExecStart=-/bin/insmod /vlab/modules/%i.ko
+";
+
 /// Where administrators' units are.
 const UNITS: &str = "/etc/systemd/system";
 
 impl Builder {
-    /// This machine's systemd and systemctl, and a unit of ours under its own name. Needs
-    /// [`APPEND`] on the kernel's command line.
+    /// This machine's systemd and systemctl, and a unit of ours under its own name, which may
+    /// want a module by `modprobe@.service`. Needs [`APPEND`] on the kernel's command line.
     #[must_use]
     pub fn systemd(self, unit: &Path) -> Self {
         let at = |name: &str| format!("{UNITS}/{name}");
@@ -35,6 +45,7 @@ impl Builder {
         self.binary("/lib/systemd/systemd")
             .binary("/usr/bin/systemctl")
             .text(at("vlab.service"), JOB)
+            .text(at("modprobe@.service"), MODPROBE)
             .text(at("sysinit.target"), TARGET)
             .text(at("basic.target"), TARGET)
             .text(at("shutdown.target"), TARGET)

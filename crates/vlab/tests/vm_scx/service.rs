@@ -64,4 +64,20 @@ fn root_vm_scx_vcpu_service_starts_restarts_and_stops() {
     assert_eq!(said(&output, "again"), "nothing was left");
     assert_eq!(said(&output, "masks-restored").trim(), "0-1 0-1 0-1 0-1");
     assert_eq!(said(&output, "labels-restored").trim(), "0");
+
+    // KVM comes late.
+    assert_eq!(said(&output, "kvm-before"), "none");
+    assert_eq!(number(&output, "late-start"), 0);
+    assert_eq!(number(&output, "late-waits"), 1);
+    assert_eq!(said(&output, "late-state"), "active 0");
+    assert_eq!(number(&output, "late-scheduled"), 1);
+
+    // KVM does not come.
+    assert_eq!(number(&output, "without-start"), 1);
+    let told = said(&output, "without-said");
+    assert!(
+        told.contains("Assertion failed on job for scx_vcpu.service"),
+        "{told}"
+    );
+    assert_eq!(said(&output, "without-state"), "inactive no");
 }

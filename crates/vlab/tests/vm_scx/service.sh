@@ -92,3 +92,36 @@ echo "restored $(scx_vcpu restore)"
 echo "again $(scx_vcpu restore)"
 echo "masks-restored $(masks)"
 echo "labels-restored $(labels)"
+
+# As at a boot at which KVM comes late: the unit has its module loaded, and the CPU's comes when
+# the scheduler waits already.
+kill $(pidof vlab)
+until_ok there 0
+unloaded() {
+	rmmod kvm_amd 2>/dev/null
+	rmmod kvm 2>/dev/null
+	[ ! -e /sys/module/kvm ]
+}
+until_ok unloaded && echo "kvm-before none"
+systemctl start scx_vcpu.service
+echo "late-start $?"
+waits() {
+	[ "$(scx_vcpu list --json 2>/dev/null)" = "[]" ]
+}
+until_ok waits && echo "late-waits 1"
+echo "late-state $(show ActiveState) $(show NRestarts)"
+insmod /vlab/modules/kvm_amd.ko
+vm --cpus 0-1 --for 903s
+vm --cpus 0-1 --for 904s
+until_ok scheduled && echo "late-scheduled 1"
+systemctl stop scx_vcpu.service
+
+# A machine without KVM: whoever starts it is told, and it is not tried again and again.
+kill $(pidof vlab)
+until_ok there 0
+until_ok unloaded
+mv /vlab/modules/kvm.ko /vlab/modules/none.ko
+systemctl start scx_vcpu.service >/tmp/without 2>&1
+echo "without-start $?"
+echo "without-said $(tr '\n' ' ' </tmp/without)"
+echo "without-state $(show ActiveState) $(show AssertResult)"
