@@ -4,6 +4,7 @@
 
 use scx_vcpu::config::Class;
 use units::Ns;
+use vlab::vm::Output;
 
 use super::boot;
 use super::number;
@@ -17,6 +18,7 @@ fn root_vm_scx_vcpu_survives_hotplug_stress_and_attackers() {
     let output = boot(include_str!("ends.sh"));
     assert!(!output.stdout.contains("-lost"), "{}", output.stdout);
 
+    the_host_goes_on_beside_vcpus_that_stand(&output);
     assert_eq!(number(&output, "never-exit"), 1);
     let why = said(&output, "never-said");
     assert!(
@@ -103,4 +105,37 @@ fn root_vm_scx_vcpu_survives_hotplug_stress_and_attackers() {
     let cores = vcpus(&output, "cores", 3);
     assert_eq!(cores[0].cpu, cores[1].cpu, "{cores:?}");
     assert_ne!(cores[0].cpu, cores[2].cpu, "{cores:?}");
+}
+
+/// While the scheduler that dispatches nobody is in the kernel.
+fn the_host_goes_on_beside_vcpus_that_stand(output: &Output) {
+    #[derive(serde::Deserialize)]
+    struct Wake {
+        wakeups: u64,
+        p99_ns: u64,
+        max_ns: u64,
+    }
+    assert_eq!(said(output, "never-during"), "enabled");
+    let vcpus_ran = ran(&vcpus(output, "never-vcpus", 4)) - ran(&vcpus(output, "never-before", 4));
+    let wake: Wake = serde_json::from_str(said(output, "never-wake")).unwrap();
+    let (hog, window) = (
+        number(output, "never-hog-ms"),
+        number(output, "never-window-ms"),
+    );
+    eprintln!(
+        "beside vCPUs that stand: a thread that computes ran {hog} of {window} ms, {} wake-ups waited {} (99 %), {} (longest)",
+        wake.wakeups,
+        Ns(wake.p99_ns),
+        Ns(wake.max_ns)
+    );
+    assert_eq!(vcpus_ran, Ns::ZERO, "nobody is dispatched");
+    // Two pCPUs, and beside it only threads that mostly sleep: it could have nearly all of one.
+    // Half of it is for the programs that measure, which start meanwhile on a slow machine.
+    assert!(hog * 2 > window, "{hog} of {window} ms");
+    // Of 800 that there can be in 2 s; fewer if the one that wakes is late itself.
+    assert!(wake.wakeups > 200, "{}", wake.wakeups);
+    // A thread that waited for vCPUs would do so until the watchdog comes, for seconds. 0.3 s is
+    // what an emulated pCPU was seen to stand still (`busy.rs`), which is no hundredth of all.
+    assert!(wake.p99_ns < 100_000_000, "{}", Ns(wake.p99_ns));
+    assert!(wake.max_ns < 1_000_000_000, "{}", Ns(wake.max_ns));
 }

@@ -11,8 +11,30 @@ vm --cpus 0-1 --for 502s
 second=$!
 until_ok there 4
 
-# A scheduler that dispatches nobody: the kernel's watchdog ends it.
-scx_vcpu run --policy never --watchdog 5s >/dev/null 2>/tmp/errors
+ms() {
+	awk '{ printf "%d", $1 * 1000 }' /proc/uptime
+}
+
+# A scheduler that dispatches nobody: the kernel's watchdog ends it. Until then the vCPUs stand,
+# and the host's own threads do not: one that computes, and others that are woken.
+start never --watchdog 10s
+computes
+hog=$!
+had() {
+	cut -d ' ' -f 1 "/proc/$hog/schedstat"
+}
+vcpus_before=$(scx_vcpu list --json)
+before=$(had)
+since=$(ms)
+echo "never-wake $(vlab load wake --for 2s)"
+echo "never-hog-ms $((($(had) - before) / 1000000))"
+echo "never-window-ms $(($(ms) - since))"
+echo "never-before $vcpus_before"
+echo "never-vcpus $(scx_vcpu list --json)"
+echo "never-during $(cat /sys/kernel/sched_ext/state)"
+kill "$hog"
+wait "$hog"
+wait "$scx"
 echo "never-exit $?"
 echo "never-said $(cat /tmp/errors)"
 echo "never-state $(cat /sys/kernel/sched_ext/state)"
@@ -66,9 +88,6 @@ until_ok listed 4 && echo "went 4"
 
 # Told of by the kernel: the look at all open files comes every 5 s only, and five starts in a
 # row are not early by chance.
-ms() {
-	awk '{ printf "%d", $1 * 1000 }' /proc/uptime
-}
 starts=""
 for number in 1 2 3 4 5; do
 	vm --cpus 0 --for 51"$number"s
