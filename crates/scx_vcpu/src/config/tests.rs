@@ -161,6 +161,8 @@ fn dilation_reaches_every_time_of_every_policy() {
         [credit1]
         slice = "20ms"
         zero_is_under = true
+        [isacs]
+        balances = true
     "#;
     let config = Config::parse(file, "f.toml").unwrap();
     let slow = config.clone().dilated(20);

@@ -85,7 +85,8 @@ impl Isacs {
     /// How often Credit2's own balancing evens out load (A8); `None`: never.
     #[must_use]
     pub fn balances_every(&self) -> Option<Ns> {
-        balance::every(self.balances, self.balance_period)
+        // Off until it has been measured beside algorithm 2: docs/scx_vcpu.md.
+        balance::every(Some(self.balances.unwrap_or(false)), self.balance_period)
     }
 
     /// Does algorithm 2 run?

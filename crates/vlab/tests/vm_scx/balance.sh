@@ -28,7 +28,10 @@ balances = false
 [isacs]
 balances = false
 EOF
-: >/tmp/on.toml
+cat >/tmp/on.toml <<EOF
+[isacs]
+balances = true
+EOF
 for policy in credit2 isacs; do for how in off on; do
 	vcpus_on 3
 	start "$policy" --config /tmp/$how.toml

@@ -38,6 +38,8 @@ impl Row {
         match self.split() {
             ("vm", "match") => "[[vm]]\nweight = 7\n".to_owned(),
             ("vm", _) => "[[vm]]\nmatch = \"a\"\n".to_owned(),
+            // How often what is off by itself is done.
+            ("isacs", "balance_period") => "[isacs]\nbalances = true\n".to_owned(),
             (table, _) => format!("[{table}]\n"),
         }
     }
