@@ -16,6 +16,7 @@ use units::VcpuId;
 use super::Control;
 use super::Window;
 use super::Worker;
+use super::introduce;
 use super::now;
 use super::say;
 use super::serve;
@@ -107,13 +108,7 @@ fn work(cpu: VcpuId, control: &Control, tell: &mpsc::Sender<u32>) -> anyhow::Res
     set.set(cpu.index());
     rustix::thread::sched_setaffinity(None, &set)
         .with_context(|| format!("cannot pin a compute thread to CPU {cpu}; is it online?"))?;
-    // The receiver is gone only if the process is about to end.
-    let _ = tell.send(
-        rustix::thread::gettid()
-            .as_raw_nonzero()
-            .get()
-            .unsigned_abs(),
-    );
+    introduce(tell);
     let mut ends = Vec::with_capacity(UNITS_PER_S * 4);
     let mut x = 1u64;
     control.has_started();

@@ -22,6 +22,7 @@ use super::Worker;
 use super::compute;
 use super::count::Counted;
 use super::count::Done;
+use super::introduce;
 use super::now;
 use super::pulse::steps_of;
 use super::say;
@@ -81,13 +82,7 @@ fn answer(
     tell: &mpsc::Sender<u32>,
 ) -> anyhow::Result<Vec<Done>> {
     socket.set_read_timeout(Some(LOOK))?;
-    // The receiver is gone only if the process is about to end.
-    let _ = tell.send(
-        rustix::thread::gettid()
-            .as_raw_nonzero()
-            .get()
-            .cast_unsigned(),
-    );
+    introduce(tell);
     control.has_started();
     let mut records = Vec::new();
     let mut message = [0; 2048];

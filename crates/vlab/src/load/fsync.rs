@@ -33,6 +33,7 @@ use super::Worker;
 use super::count::Counted;
 use super::count::Done;
 use super::fio::DataFile;
+use super::introduce;
 use super::now;
 use super::say;
 use super::serve;
@@ -111,13 +112,7 @@ fn work(
         .map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8)
         .collect();
     let blocks = u64::from(args.file_mib) * 1024 / u64::from(args.block_kib);
-    // The receiver is gone only if the process is about to end.
-    let _ = tell.send(
-        rustix::thread::gettid()
-            .as_raw_nonzero()
-            .get()
-            .unsigned_abs(),
-    );
+    introduce(tell);
     let mut records = Vec::new();
     control.has_started();
     for nth in (0..blocks.max(1)).cycle() {

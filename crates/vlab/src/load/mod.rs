@@ -33,6 +33,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -167,12 +168,19 @@ impl Control {
 /// A thread of a load: its id as soon as it has one, its records at its end.
 pub(crate) type Worker<R> = std::thread::JoinHandle<anyhow::Result<R>>;
 
+/// A thread of a load says its id to whoever runs the protocol.
+pub(crate) fn introduce(tell: &mpsc::Sender<u32>) {
+    let tid = rustix::thread::gettid().as_raw_nonzero().get();
+    // The receiver is gone only if the process is about to end.
+    let _ = tell.send(tid.cast_unsigned());
+}
+
 /// Runs the protocol around threads that are already spawned: waits until all
 /// have started, announces them, waits for the window (or lets `seconds` pass),
 /// stops them and returns the window with their records.
 pub(crate) fn serve<R>(
     control: &Arc<Control>,
-    tids: &std::sync::mpsc::Receiver<u32>,
+    tids: &mpsc::Receiver<u32>,
     workers: Vec<Worker<R>>,
     seconds: Option<f64>,
 ) -> anyhow::Result<Option<(Window, Vec<R>)>> {

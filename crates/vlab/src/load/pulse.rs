@@ -42,6 +42,7 @@ use super::Worker;
 use super::compute;
 use super::count::Counted;
 use super::count::Done;
+use super::introduce;
 use super::now;
 use super::say;
 use super::serve;
@@ -177,13 +178,7 @@ impl Work {
         let depth = self.depth;
         let mut ring = IoUring::new(depth.max(2).next_power_of_two())
             .context("cannot set up io_uring; is it forbidden by sysctl kernel.io_uring_disabled or a seccomp filter?")?;
-        // The receiver is gone only if the process is about to end.
-        let _ = tell.send(
-            rustix::thread::gettid()
-                .as_raw_nonzero()
-                .get()
-                .unsigned_abs(),
-        );
+        introduce(tell);
         let length = Timespec::new()
             .sec(self.device.0 / 1_000_000_000)
             .nsec((self.device.0 % 1_000_000_000) as u32);

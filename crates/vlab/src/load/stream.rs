@@ -21,6 +21,7 @@ use super::Control;
 use super::Worker;
 use super::count::Counted;
 use super::count::Done;
+use super::introduce;
 use super::now;
 use super::say;
 use super::serve;
@@ -86,13 +87,7 @@ fn send(
     tell: &mpsc::Sender<u32>,
 ) -> anyhow::Result<Vec<Done>> {
     stream.set_write_timeout(Some(LOOK))?;
-    // The receiver is gone only if the process is about to end.
-    let _ = tell.send(
-        rustix::thread::gettid()
-            .as_raw_nonzero()
-            .get()
-            .cast_unsigned(),
-    );
+    introduce(tell);
     control.has_started();
     let bytes = vec![0x55; block];
     let mut records = Vec::new();
