@@ -44,6 +44,7 @@ mod heed;
 mod load;
 mod mask;
 mod name;
+mod patience;
 #[cfg(test)]
 mod replay;
 mod seat;

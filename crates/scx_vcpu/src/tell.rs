@@ -7,6 +7,7 @@ use std::os::fd::AsRawFd;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use anyhow::Context;
 use libbpf_rs::MapCore;
@@ -17,11 +18,15 @@ use libbpf_rs::ProgramMut;
 
 use crate::mask::JOURNAL;
 use crate::mask::Masks;
+use crate::patience::patiently;
 use crate::roster::Knobs;
 use crate::roster::Told;
 use crate::run::lock;
 use crate::seat;
 use crate::seat::Found;
+
+/// For what passes when a vCPU thread is marked.
+const MARK_PATIENCE: Duration = Duration::from_secs(1);
 
 /// vCPUs in one call: `SV_BATCH`, a bit each in its answer.
 const BATCH: usize = 64;
@@ -175,19 +180,84 @@ pub(crate) fn mark_at(
     value.extend(words(&worth(knobs)));
     value.extend(words(&[0]));
     value.extend(times(knobs));
-    match map.update(&pidfd.as_raw_fd().to_ne_bytes(), &value, MapFlags::ANY) {
+    let key = pidfd.as_raw_fd().to_ne_bytes();
+    let marked = marked_by(
+        || map.update(&key, &value, MapFlags::ANY),
+        || seat::policy_of(found.tid).is_none(),
+    );
+    marked.context("cannot mark a vCPU thread")
+}
+
+/// Storage of a task is refused for a moment while the kernel's side makes or deletes some of
+/// the same task (EAGAIN), holds its lock (EBUSY, EDEADLK, ETIMEDOUT) or has no memory that it
+/// need not wait for (ENOMEM; kernel/bpf/bpf_local_storage.c): what lasts is an error.
+fn marked_by(
+    mark: impl FnMut() -> libbpf_rs::Result<()>,
+    has_gone: impl Fn() -> bool,
+) -> libbpf_rs::Result<bool> {
+    // The kernel says ENOENT of a thread that has ended; ESRCH has no kind.
+    let gone =
+        |error: &libbpf_rs::Error| error.kind() == libbpf_rs::ErrorKind::NotFound || has_gone();
+    let passes = |done: &libbpf_rs::Result<()>| done.as_ref().is_err_and(|error| !gone(error));
+    match patiently(MARK_PATIENCE, passes, mark) {
         Ok(()) => Ok(true),
-        // The kernel says ENOENT of a thread that has ended; ESRCH has no kind.
-        Err(error)
-            if error.kind() == libbpf_rs::ErrorKind::NotFound
-                || seat::policy_of(found.tid).is_none() =>
-        {
-            Ok(false)
-        }
-        Err(error) => Err(error).context("cannot mark a vCPU thread"),
+        Err(error) if gone(&error) => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
 fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is said of these answers in turn, the last one for ever, and how often it was asked.
+    fn said(errnos: &[i32], has_gone: bool) -> (libbpf_rs::Result<bool>, usize) {
+        let mut calls = 0;
+        let answer = || {
+            let errno = errnos[calls.min(errnos.len() - 1)];
+            calls += 1;
+            match errno {
+                0 => Ok(()),
+                errno => Err(libbpf_rs::Error::from_raw_os_error(errno)),
+            }
+        };
+        let said = marked_by(answer, || has_gone);
+        (said, calls)
+    }
+
+    #[test]
+    fn a_mark_that_the_kernel_refuses_for_a_moment_is_made_a_moment_later() {
+        let moments = [
+            libc::EAGAIN,
+            libc::ENOMEM,
+            libc::EBUSY,
+            libc::EDEADLK,
+            libc::ETIMEDOUT,
+            0,
+        ];
+        let (marked, calls) = said(&moments, false);
+        assert!(marked.unwrap());
+        assert_eq!(calls, moments.len());
+    }
+
+    #[test]
+    fn a_thread_that_has_gone_is_not_waited_for() {
+        let (marked, calls) = said(&[libc::ENOENT], false);
+        assert!(!marked.unwrap());
+        assert_eq!(calls, 1);
+        let (marked, calls) = said(&[libc::EINVAL], true);
+        assert!(!marked.unwrap());
+        assert_eq!(calls, 1);
+    }
+
+    #[test]
+    fn a_refusal_that_lasts_is_an_error() {
+        let (marked, calls) = said(&[libc::EAGAIN], false);
+        assert_eq!(marked.unwrap_err().kind(), libbpf_rs::ErrorKind::WouldBlock);
+        assert!(calls > 1);
+    }
 }
