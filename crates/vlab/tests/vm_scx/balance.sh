@@ -45,13 +45,8 @@ for policy in credit2 isacs; do for how in off on; do
 	taskset -p 2 "$one" >/dev/null
 	sleep 1
 	vcpus_on 3
-	settled "$policy-$how"
 	# Whoever looks on holds a pCPU at times, on which nobody is put then: more than one look.
-	if [ "$policy-$how" = isacs-on ]; then
-		for look in 1 2 3 4; do
-			measure "isacs-on-$look"
-		done
-	fi
+	settled "$policy-$how" 3
 	finish balance
 done; done
 

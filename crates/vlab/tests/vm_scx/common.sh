@@ -78,11 +78,16 @@ measure() {
 	echo "$1 $(cat /tmp/stats)"
 }
 
-# settled KEY: the same after 3 s in which the measuring program starts. Its start takes so
-# much of a pCPU in a VM that vCPUs leave it, as they should (relief.h).
+# settled KEY LOOKS: KEY-1 and so on, each 3 s, after 3 s in which the measuring program
+# starts. Its start takes so much of a pCPU in a VM that vCPUs leave it, as they should
+# (relief.h).
 settled() {
-	scx_vcpu stats --every 3s --count 2 --json | tail -n 1 >/tmp/stats
-	echo "$1 $(cat /tmp/stats)"
+	scx_vcpu stats --every 3s --count $(($2 + 1)) --json | tail -n "$2" >/tmp/stats
+	look=0
+	while read -r line; do
+		look=$((look + 1))
+		echo "$1-$look $line"
+	done </tmp/stats
 }
 
 change() {
