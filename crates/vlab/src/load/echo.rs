@@ -9,7 +9,6 @@ use std::hint::black_box;
 use std::io;
 use std::net::Ipv4Addr;
 use std::net::UdpSocket;
-use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -18,15 +17,12 @@ use clap::Args;
 use units::Ns;
 
 use super::Control;
-use super::Worker;
 use super::compute;
-use super::count::Counted;
 use super::count::Done;
 use super::introduce;
 use super::now;
 use super::pulse::steps_of;
-use super::say;
-use super::serve;
+use super::run_threads;
 
 /// The port of the first thread; those of the others follow.
 pub const PORT: u16 = 7007;
@@ -53,26 +49,14 @@ pub struct EchoArgs {
 /// # Errors
 /// A port is taken, or the protocol is broken.
 pub fn run(args: &EchoArgs) -> anyhow::Result<()> {
-    let control = Arc::new(Control::default());
-    let (tell, tids) = mpsc::channel();
     let steps = steps_of(Ns::from_us(u64::from(args.work_us)));
-    let mut workers: Vec<Worker<Vec<Done>>> = Vec::new();
-    for nth in 0..args.threads {
+    let works = (0..args.threads).map(|nth| {
         let port = PORT + nth;
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port))
             .with_context(|| format!("cannot have UDP port {port}"))?;
-        let (control, tell) = (Arc::clone(&control), tell.clone());
-        let worker = std::thread::Builder::new()
-            .name(format!("echo-{nth}"))
-            .spawn(move || answer(&socket, steps, &control, &tell))
-            .context("cannot start a thread")?;
-        workers.push(worker);
-    }
-    drop(tell);
-    let Some((window, records)) = serve(&control, &tids, workers, args.seconds)? else {
-        return Ok(());
-    };
-    say(&Counted::of(records, window, None)?)
+        Ok(move |control: &Control, tell: &_| answer(&socket, steps, control, tell))
+    });
+    run_threads("echo", works, args.seconds, None)
 }
 
 fn answer(

@@ -22,21 +22,17 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::mpsc;
 
 use anyhow::Context;
 use clap::Args;
 
 use super::Control;
-use super::Worker;
-use super::count::Counted;
 use super::count::Done;
 use super::fio::DataFile;
 use super::introduce;
 use super::now;
-use super::say;
-use super::serve;
+use super::run_threads;
 
 /// Writes that are durable before the next one.
 #[derive(Args, Clone, Debug)]
@@ -66,22 +62,11 @@ pub struct FsyncArgs {
 /// # Errors
 /// The directory cannot be written, the disk is full, or the protocol is broken.
 pub fn run(args: &FsyncArgs) -> anyhow::Result<()> {
-    let control = Arc::new(Control::default());
-    let (tell, tids) = mpsc::channel();
-    let mut workers: Vec<Worker<Vec<Done>>> = Vec::new();
-    for nth in 0..args.threads {
-        let (control, tell, args) = (Arc::clone(&control), tell.clone(), args.clone());
-        let worker = std::thread::Builder::new()
-            .name(format!("fsync-{nth}"))
-            .spawn(move || work(&args, &control, &tell))
-            .context("cannot start an I/O thread")?;
-        workers.push(worker);
-    }
-    drop(tell);
-    let Some((window, records)) = serve(&control, &tids, workers, args.seconds)? else {
-        return Ok(());
-    };
-    say(&Counted::of(records, window, None)?)
+    let works = (0..args.threads).map(|_| {
+        let args = args.clone();
+        Ok(move |control: &Control, tell: &_| work(&args, control, tell))
+    });
+    run_threads("fsync", works, args.seconds, None)
 }
 
 /// A file without a name; the kernel removes it with its last descriptor.

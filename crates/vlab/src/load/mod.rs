@@ -42,6 +42,9 @@ use serde::Serialize;
 use units::Ns;
 use units::Time;
 
+use self::count::Counted;
+use self::count::Done;
+
 /// What a load says when all its threads run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ready {
@@ -239,6 +242,38 @@ fn asked_window(control: &Control) -> anyhow::Result<Option<Window>> {
             .with_context(|| format!("`{}` is not `open FROM`", line.trim()))?;
         control.opens(Time(from));
     }
+}
+
+/// Starts a thread for each of `works`, called NAME-0 and so on; serves; and says what they
+/// counted, in pieces of `bucket` if one is given.
+///
+/// # Errors
+/// One of `works` is an error, no thread can be started, or as [`serve`] and [`say`].
+pub(crate) fn run_threads<W>(
+    name: &str,
+    works: impl IntoIterator<Item = anyhow::Result<W>>,
+    seconds: Option<f64>,
+    bucket: Option<Ns>,
+) -> anyhow::Result<()>
+where
+    W: FnOnce(&Control, &mpsc::Sender<u32>) -> anyhow::Result<Vec<Done>> + Send + 'static,
+{
+    let control = Arc::new(Control::default());
+    let (tell, tids) = mpsc::channel();
+    let mut workers = Vec::new();
+    for (nth, work) in works.into_iter().enumerate() {
+        let (work, control, tell) = (work?, Arc::clone(&control), tell.clone());
+        let worker = std::thread::Builder::new()
+            .name(format!("{name}-{nth}"))
+            .spawn(move || work(&control, &tell))
+            .context("cannot start an I/O thread")?;
+        workers.push(worker);
+    }
+    drop(tell);
+    let Some((window, records)) = serve(&control, &tids, workers, seconds)? else {
+        return Ok(());
+    };
+    say(&Counted::of(records, window, bucket)?)
 }
 
 fn join<R>(worker: Worker<R>) -> anyhow::Result<R> {

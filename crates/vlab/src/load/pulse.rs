@@ -26,7 +26,6 @@
 
 use std::hint::black_box;
 use std::str::FromStr;
-use std::sync::Arc;
 use std::sync::mpsc;
 
 use anyhow::Context;
@@ -38,14 +37,11 @@ use units::Ns;
 use units::Time;
 
 use super::Control;
-use super::Worker;
 use super::compute;
-use super::count::Counted;
 use super::count::Done;
 use super::introduce;
 use super::now;
-use super::say;
-use super::serve;
+use super::run_threads;
 
 /// Requests for which memory is set aside; pages that stay unused cost nothing.
 const RECORDS: usize = 1 << 20;
@@ -103,9 +99,6 @@ impl FromStr for Arriving {
 /// # Errors
 /// The kernel has no io_uring, or the protocol is broken.
 pub fn run(args: &PulseArgs) -> anyhow::Result<()> {
-    let control = Arc::new(Control::default());
-    let (tell, tids) = mpsc::channel();
-    let mut workers: Vec<Worker<Vec<Done>>> = Vec::new();
     let work = Work {
         depth: args.queue_depth,
         device: Ns::from_us(u64::from(args.device_us)),
@@ -116,20 +109,11 @@ pub fn run(args: &PulseArgs) -> anyhow::Result<()> {
         let at = Ns::from_ms(u64::from(arriving.at_ms));
         std::iter::repeat_n(Some(at), arriving.threads as usize)
     });
-    for (nth, arrives) in at_once.chain(later).enumerate() {
-        let (control, tell) = (Arc::clone(&control), tell.clone());
-        let worker = std::thread::Builder::new()
-            .name(format!("pulse-{nth}"))
-            .spawn(move || work.run(arrives, &control, &tell))
-            .context("cannot start an I/O thread")?;
-        workers.push(worker);
-    }
-    drop(tell);
-    let Some((window, records)) = serve(&control, &tids, workers, args.seconds)? else {
-        return Ok(());
-    };
+    let works = at_once
+        .chain(later)
+        .map(|arrives| Ok(move |control: &Control, tell: &_| work.run(arrives, control, tell)));
     let bucket = args.series_ms.map(|ms| Ns::from_ms(u64::from(ms)));
-    say(&Counted::of(records, window, bucket)?)
+    run_threads("pulse", works, args.seconds, bucket)
 }
 
 /// How many steps of [`compute::steps`] take so long on this machine now: the

@@ -10,7 +10,6 @@ use std::io::Write;
 use std::net::Ipv4Addr;
 use std::net::SocketAddr;
 use std::net::TcpStream;
-use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -18,13 +17,10 @@ use anyhow::Context;
 use clap::Args;
 
 use super::Control;
-use super::Worker;
-use super::count::Counted;
 use super::count::Done;
 use super::introduce;
 use super::now;
-use super::say;
-use super::serve;
+use super::run_threads;
 
 /// The port of who takes it all (`kvm::host::clients`).
 pub const PORT: u16 = 7009;
@@ -60,24 +56,13 @@ pub fn run(args: &StreamArgs) -> anyhow::Result<()> {
         Some(to) => to,
         None => SocketAddr::from((gateway()?, PORT)),
     };
-    let control = Arc::new(Control::default());
-    let (tell, tids) = mpsc::channel();
-    let mut workers: Vec<Worker<Vec<Done>>> = Vec::new();
-    for nth in 0..args.threads {
+    let block = args.block_bytes as usize;
+    let works = (0..args.threads).map(|_| {
         let stream = TcpStream::connect_timeout(&to, CONNECT)
             .with_context(|| format!("nobody takes a stream at {to}"))?;
-        let (control, tell, block) = (Arc::clone(&control), tell.clone(), args.block_bytes);
-        let worker = std::thread::Builder::new()
-            .name(format!("stream-{nth}"))
-            .spawn(move || send(stream, block as usize, &control, &tell))
-            .context("cannot start a thread")?;
-        workers.push(worker);
-    }
-    drop(tell);
-    let Some((window, records)) = serve(&control, &tids, workers, args.seconds)? else {
-        return Ok(());
-    };
-    say(&Counted::of(records, window, None)?)
+        Ok(move |control: &Control, tell: &_| send(stream, block, control, tell))
+    });
+    run_threads("stream", works, args.seconds, None)
 }
 
 fn send(
