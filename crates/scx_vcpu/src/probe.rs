@@ -4,6 +4,7 @@
 //! Files of the kernel are asked, not its version. Every text is one line with
 //! the cause and the way out.
 
+mod filled;
 mod unseen;
 
 use std::fs;
@@ -38,6 +39,16 @@ pub enum Unsupported {
         /// The first kernel that has all of them.
         since: &'static str,
     },
+    /// The kernel is built for real time.
+    #[error(
+        "this kernel is built for real time ({0} says 1), where BPF programs have no timers; use one that is not, for instance Debian's linux-image-amd64 or -cloud-amd64"
+    )]
+    RealTime(PathBuf),
+    /// The kernel's description of functions that the programs call is half there.
+    #[error(
+        "this kernel's BTF lacks {0}, without which its verifier refuses every scheduler that calls such functions: a fault of its build; use another kernel, for instance Debian's 7.3"
+    )]
+    HalfDescribed(String),
     /// KVM is not loaded, or its module has no BTF.
     #[error(
         "KVM is not loaded, or its module has no BTF (no {0}); load it: modprobe kvm_amd, or kvm_intel; if it is, use the module that came with this kernel"
@@ -84,7 +95,17 @@ pub fn files(root: &Path) -> Result<(), Unsupported> {
     if !btf.exists() {
         return Err(Unsupported::NoBtf(btf));
     }
+    // kernel/bpf/verifier.c: "bpf_timer cannot be used for PREEMPT_RT".
+    let realtime = root.join("sys/kernel/realtime");
+    if fs::read_to_string(&realtime).is_ok_and(|text| text.trim() == "1") {
+        return Err(Unsupported::RealTime(realtime));
+    }
     functions(&btf)?;
+    let half = filled::half_described(&btf);
+    if !half.is_empty() {
+        let twins: Vec<String> = half.iter().map(|name| format!("{name}_impl")).collect();
+        return Err(Unsupported::HalfDescribed(twins.join(", ")));
+    }
     let state = fs::read_to_string(sched_ext.join("state")).unwrap_or_default();
     if !matches!(state.trim(), "" | "disabled") {
         return Err(another(&sched_ext));
@@ -288,6 +309,18 @@ mod tests {
             assert_eq!(why.matches("scx_bpf_").count(), missing, "{since}: {why}");
             assert_eq!(why.lines().count(), 1);
         }
+    }
+
+    #[test]
+    fn a_kernel_for_real_time_is_told_so() {
+        let dir = root("disabled\n");
+        let says = |text| fs::write(dir.path().join("sys/kernel/realtime"), text).unwrap();
+        says("0\n");
+        files(dir.path()).unwrap();
+        says("1\n");
+        let why = files(dir.path()).unwrap_err().to_string();
+        assert!(why.contains("built for real time"), "{why}");
+        assert_eq!(why.lines().count(), 1);
     }
 
     #[test]
