@@ -14,6 +14,7 @@ use policy::host::credit::Wake;
 use policy::host::credit::Weight;
 use policy::host::credit::credit1;
 use policy::host::isacs;
+use policy::host::ische;
 use policy::host::vslicer;
 use units::Ns;
 use units::Time;
@@ -224,15 +225,18 @@ fn root_vslicer_in_bpf_gives_the_turns_of_policy_host() {
 }
 
 #[test]
-fn root_credit1_in_bpf_gives_the_credits_of_policy_host() {
+fn root_credit1_and_ische_in_bpf_give_the_credits_of_policy_host() {
     let mut hand_outs = 0;
     // What its weight leaves a vCPU of credit is rarely nothing: at first it is.
     let mut at_zero = [0; 2];
-    for (seed, (limit, zero_is_under, boost_needs_under)) in [
-        (Ns::from_ms(30), false, false),
-        (Ns::from_ms(2), true, false),
-        (Ns::ZERO, false, true),
-        (Ns::ZERO, true, true),
+    // iSche's credits are Credit1's.
+    for (seed, (limit, zero_is_under, boost_needs_under, is_ische)) in [
+        (Ns::from_ms(30), false, false, false),
+        (Ns::from_ms(2), true, false, false),
+        (Ns::ZERO, false, true, false),
+        (Ns::ZERO, true, true, false),
+        (Ns::from_ms(30), false, false, true),
+        (Ns::ZERO, true, true, true),
     ]
     .into_iter()
     .enumerate()
@@ -243,8 +247,16 @@ fn root_credit1_in_bpf_gives_the_credits_of_policy_host() {
             boost_needs_under,
             ..credit1::Settings::default()
         };
+        let rules = if is_ische {
+            Rules::Ische(ische::Settings {
+                credit: settings.clone(),
+                ..ische::Settings::default()
+            })
+        } else {
+            Rules::Credit1(settings.clone())
+        };
         let mut storage = MaybeUninit::uninit();
-        let kernel = Kernel::load(&Rules::Credit1(settings.clone()), &mut storage);
+        let kernel = Kernel::load(&rules, &mut storage);
         kernel.add(|_| 0);
         let mut table: Vec<credit1::Vcpu> = WEIGHTS
             .iter()

@@ -120,7 +120,7 @@ static __always_inline int add(struct sv_vcpu *v, struct sv_step *step)
 	v->weight = step->weight;
 	v->class = step->b;
 	v->credit = settings.default_credit_ns;
-	if (settings.policy == SV_CREDIT1)
+	if (has_credit1())
 		credit1_join(v);
 	if (nr_slots < step->vcpu + 1)
 		nr_slots = step->vcpu + 1;
@@ -155,7 +155,7 @@ int replay(struct sv_step *step)
 		return add(v, step);
 	case SV_STEP_READY:
 		v->queued = step->b;
-		if (settings.policy != SV_CREDIT1 || !v->counted == !step->b)
+		if (!has_credit1() || !v->counted == !step->b)
 			return 0;
 		if (step->b)
 			credit1_join(v);
@@ -170,7 +170,7 @@ int replay(struct sv_step *step)
 			isacs_charge(v, step->a);
 		else if (settings.policy == SV_VSLICER)
 			vslicer_charge(v, step->a);
-		else if (settings.policy == SV_CREDIT1)
+		else if (has_credit1())
 			credit1_charge(v, step->a);
 		else
 			credit2_charge(v, step->a);
@@ -180,7 +180,7 @@ int replay(struct sv_step *step)
 			step->slot = isacs_pick(0, 0, step->a);
 			v = entry_of(step->slot);
 			step->length_ns = v ? isacs_turn_ns(v, pcpu) : 0;
-		} else if (settings.policy == SV_CREDIT1) {
+		} else if (has_credit1()) {
 			credit1_hand_out(pcpu, step->a);
 			credit1_take(v);
 			step->slot = credit1_class(v);
