@@ -26,6 +26,10 @@ use super::store::Staged;
 /// The kernel series of the test matrix, oldest first.
 pub const SERIES: [&str; 3] = ["6.1", "6.12", "7.3"];
 
+/// Those with sched_ext that the archive still has whole, oldest first: series, and builds of
+/// the newest one for other machines (all drivers, real time).
+pub const SCHED_EXT: [&str; 5] = ["6.18", "7.2", "7.3", "7.3-amd64", "7.3-rt"];
+
 /// How Debian cuts a kernel into packages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Layout {
@@ -45,7 +49,8 @@ struct Series {
     layout: Layout,
 }
 
-const TABLE: [Series; 3] = [
+/// Those of [`SERIES`], then the other ones of [`SCHED_EXT`].
+const TABLE: [Series; 7] = [
     Series {
         name: "6.1",
         release: r"6\.1\.0-[0-9]+-cloud-amd64",
@@ -61,13 +66,33 @@ const TABLE: [Series; 3] = [
         release: r"7\.3\.[0-9]+\+deb13(\.[0-9]+)?-cloud-amd64",
         layout: Layout::Split,
     },
+    Series {
+        name: "6.18",
+        release: r"6\.18\.[0-9]+\+deb13(\.[0-9]+)?-cloud-amd64",
+        layout: Layout::Image,
+    },
+    Series {
+        name: "7.2",
+        release: r"7\.2\.[0-9]+\+deb13(\.[0-9]+)?-cloud-amd64",
+        layout: Layout::Split,
+    },
+    Series {
+        name: "7.3-amd64",
+        release: r"7\.3\.[0-9]+\+deb13(\.[0-9]+)?-amd64",
+        layout: Layout::Split,
+    },
+    Series {
+        name: "7.3-rt",
+        release: r"7\.3\.[0-9]+\+deb13(\.[0-9]+)?-rt-amd64",
+        layout: Layout::Split,
+    },
 ];
 
 /// A kernel could not be had.
 #[derive(Debug, Error)]
 pub enum KernelError {
     /// The series is not in the table.
-    #[error("no kernel series {series}; there are {}", SERIES.join(", "))]
+    #[error("no kernel series {series}; there are {}", TABLE.map(|row| row.name).join(", "))]
     UnknownSeries {
         /// What was asked for.
         series: String,
@@ -120,7 +145,7 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// The newest Debian cloud kernel of `series`, from the cache if it is there.
+    /// The newest Debian kernel of `series`, from the cache if it is there.
     ///
     /// # Errors
     /// An unknown series, no network on the first call, a tool that is missing.
@@ -277,8 +302,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_public_list_is_the_table() {
-        assert_eq!(SERIES.to_vec(), TABLE.map(|row| row.name).to_vec());
+    fn the_public_lists_are_the_table() {
+        let mut listed = SERIES.to_vec();
+        listed.extend(SCHED_EXT.iter().filter(|name| !SERIES.contains(name)));
+        assert_eq!(listed, TABLE.map(|row| row.name).to_vec());
     }
 
     #[test]
@@ -288,7 +315,7 @@ mod tests {
         let err = Kernel::debian(&store, "5.10").unwrap_err();
         assert_eq!(
             err.to_string(),
-            "no kernel series 5.10; there are 6.1, 6.12, 7.3"
+            "no kernel series 5.10; there are 6.1, 6.12, 7.3, 6.18, 7.2, 7.3-amd64, 7.3-rt"
         );
     }
 

@@ -62,6 +62,7 @@ pub use image::Image;
 pub use image::ImageError;
 pub use kernels::Kernel;
 pub use kernels::KernelError;
+pub use kernels::SCHED_EXT;
 pub use kernels::SERIES;
 pub use sharing::Sharing;
 pub use store::Store;

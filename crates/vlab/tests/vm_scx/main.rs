@@ -19,7 +19,9 @@ mod cost;
 mod ends;
 mod guests;
 mod held;
+mod kernels;
 mod knobs;
+mod own;
 mod papers;
 mod patience;
 mod policies;
@@ -66,6 +68,8 @@ struct Machine<'a> {
     libvirt: bool,
     /// A unit of ours, under systemd.
     unit: Option<&'a Path>,
+    /// Its kernel, if not 7.3 for clouds.
+    series: Option<&'a str>,
     /// pCPUs, if not two.
     cpus: Option<u32>,
     /// Its clock counts instructions.
@@ -89,7 +93,7 @@ fn boot_with(script: &str, machine: Machine<'_>) -> Output {
         scx_vcpu.display()
     );
     let store = Store::open(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/vm")).unwrap();
-    let kernel = Kernel::debian(&store, "7.3").unwrap();
+    let kernel = Kernel::debian(&store, machine.series.unwrap_or("7.3")).unwrap();
     let mut image = Image::builder(&kernel)
         .module("kvm_amd")
         .binary(vlab)

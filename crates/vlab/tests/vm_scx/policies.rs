@@ -26,6 +26,7 @@ pub(crate) fn vms(output: &Output, key: &str) -> [Vcpu; 3] {
         ran: a.ran + b.ran,
         waited: a.waited + b.waited,
         turns: a.turns + b.turns,
+        preempted: a.preempted + b.preempted,
         ..a.clone()
     };
     [

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+# Run in a VM by own.rs: what is a vCPU's own, under each policy: its slice and its latency; and
+# a table that has no entry left for it.
+
+printf '[ische]\ngeneral_cores = 1\nseed = 2\n' >/tmp/own.toml
+vm --cpus 0-1 --for 501s
+vm --cpus 0-1 --for 502s
+vm --cpus 0 --io 50ms --work 100000 --for 503s
+until_ok there 5
+for policy in fixed credit1 credit2 vslicer ische isacs; do
+	start "$policy" --config /tmp/own.toml
+	change 501s --slice 4ms
+	# It has a slice of its own for this class only.
+	[ "$policy" != vslicer ] || change 501s --class io
+	change 503s --latency 2ms
+	settled "$policy" 1
+	finish own
+done
+
+# CPU time of each vCPU thread, by the kernel.
+threads() {
+	for task in /proc/[0-9]*/task/[0-9]*; do
+		case $(cat "$task/comm" 2>/dev/null) in
+		vcpu-*) echo "${task##*/}:$(cut -d ' ' -f 1 "$task/schedstat")" ;;
+		esac
+	done | tr '\n' ' '
+}
+start credit2 --table 2
+echo "from $(threads)"
+measure full
+echo "to $(threads)"
+kill -TERM "$scx"
+wait "$scx"
+echo "full-exit $?"
+echo "full-said $(grep 'no free entry' /tmp/errors | tr '\n' ' ')"
