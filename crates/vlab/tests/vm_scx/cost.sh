@@ -1,15 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-# Run in a VM by cost.rs, which sets $rounds, $policies and $empty: what ordinary threads of a
-# host pay: without a VM, beside one that sleeps (with a scheduler that stays, and with one that
-# rests meanwhile), beside one that works now and then, and beside vCPUs that compute on both pCPUs.
-# Each round has each arm once, and each round begins with another one. The empty scheduler
-# would keep vCPUs from running.
+# Run in a VM by cost.rs, which sets $rounds, $policies, $few (of them) and $empty: what ordinary
+# threads of a host pay: without a VM, beside one that sleeps (with a scheduler that stays, and
+# with one that rests meanwhile), beside one that works now and then, and beside vCPUs that
+# compute on both pCPUs. Each round has each arm once, and each round begins with another one.
+# The empty scheduler would keep vCPUs from running. Where none is attached policies do not
+# differ: a few will do.
+
+printf '[ische]\ngeneral_cores = 1\n' >/tmp/ische.toml
+
+# Context switches of the machine since its start.
+switches() {
+	awk '/^ctxt/ { print $2 }' /proc/stat
+}
+
+# counted KEY COMMAND...: its last line, and how many context switches it took.
+counted() {
+	key=$1
+	shift
+	before=$(switches)
+	said=$("$@" 2>&1 | tail -n 1)
+	after=$(switches)
+	echo "$key $said"
+	echo "$key-switches $((after - before))"
+}
 
 # bench KEY LOOPS: seconds, but for the waits of threads that are woken.
 bench() {
-	echo "$1-messaging $(perf bench -f simple sched messaging -g 1 -l 100 2>&1 | tail -n 1)"
-	echo "$1-pipe $(perf bench -f simple sched pipe -l "$2" 2>&1 | tail -n 1)"
-	echo "$1-wake $(vlab load wake --threads 1 --every 1ms --for 3s)"
+	counted "$1-messaging" perf bench -f simple sched messaging -g 1 -l 100
+	counted "$1-pipe" perf bench -f simple sched pipe -l "$2"
+	counted "$1-wake" vlab load wake --threads 1 --every 1ms --for 3s
 }
 
 # It rests, and what that took is over.
@@ -23,7 +42,11 @@ measured() {
 	shift 3
 	for round in $(seq 1 "$rounds"); do
 		for arm in "$@"; do
-			[ "$arm" = none ] || start "$arm" --rest-after "$rest"
+			case $arm in
+			none) ;;
+			ische) start ische --config /tmp/ische.toml --rest-after "$rest" ;;
+			*) start "$arm" --rest-after "$rest" ;;
+			esac
 			if [ "$beside" = rests ] && [ "$arm" != none ]; then
 				table=$(table)
 				until_ok loaded_anew || echo "$arm-lost"
@@ -40,20 +63,20 @@ measured() {
 }
 
 # shellcheck disable=SC2086 # words
-measured nothing 10000 30s none $policies
+measured nothing 10000 30s none $few
 # Its vCPUs are there and never wake: the scheduler is attached and has nothing to do.
-vlab load vm --cpus 0-1 --for 700s >/dev/null &
+vlab load vm --cpus 0-1 --for 1700s >/dev/null &
 asleep=$!
 until_ok there 2
 kill -STOP "$asleep"
 # shellcheck disable=SC2086 # words
 measured asleep 10000 0s none $empty $policies
 # shellcheck disable=SC2086 # words
-measured rests 10000 1s none $policies
+measured rests 10000 1s none $few
 kill -KILL "$asleep"
 until_ok there 0
 # A fifth of the time or so.
-vlab load vm --cpus 0-1 --io 10ms --work 1000000 --for 700s >/dev/null &
+vlab load vm --cpus 0-1 --io 10ms --work 1000000 --for 1700s >/dev/null &
 partly=$!
 until_ok there 2
 now partly-from
@@ -64,7 +87,7 @@ kill -KILL "$partly"
 until_ok there 0
 # Not nice: the host's own threads and vCPUs are equals to the kernel.
 for vm in 1 2; do
-	vlab load vm --cpus 0-1 --for 70"$vm"s >/dev/null &
+	vlab load vm --cpus 0-1 --for 170"$vm"s >/dev/null &
 done
 until_ok there 4
 # shellcheck disable=SC2086 # words

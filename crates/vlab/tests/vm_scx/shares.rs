@@ -49,7 +49,13 @@ fn root_vm_scx_vcpu_shares_follow_weights() {
                 f64::from(part) / f64::from(part + 1),
                 share(&vcpus[..2], &vcpus[2..]),
             );
-            eprintln!("{run}, {part} : 1 for {window}: {got:.4}, asked {asked:.4}");
+            // A VM's CPU time against its own share.
+            let off = |got: f64, asked: f64| 100.0 * (got / asked - 1.0);
+            eprintln!(
+                "{run}, {part} : 1 for {window}: {got:.4}, asked {asked:.4}; of their shares {:+.2} % and {:+.2} %",
+                off(got, asked),
+                off(1.0 - got, 1.0 - asked),
+            );
             // Whose debts are forgiven pays less than it owes.
             let forgives = ["credit2-published", "isacs-published"].contains(&run);
             let bound = if forgives { 0.06 } else { 0.01 };
