@@ -36,7 +36,7 @@ demo-vm: ## the same on two real VMs, where /dev/kvm cannot boot them inside an 
 	$(target)/release/vlab run scenarios/kvm-smoke.toml --backend kvm --guest-kernel 6.1 --rounds 1 --json $(target)/demo-vm.json
 	$(target)/release/vlab report $(target)/demo-vm.json --html $(target)/demo-vm.html
 
-test: ## lints, tests, VM matrix (as root, about 50 minutes on 2 CPUs)
+test: ## lints, tests, VM matrix (as root, about 70 minutes on 2 CPUs)
 	@scripts/test
 
 bench: bench-native bench-vm ## both parts of what takes long: figures, and proofs in VMs (as root, more than an hour)
@@ -51,7 +51,7 @@ bench-native: ## cost, latencies, micro-benchmarks, the simulator beside SimPy, 
 	CARGO_TARGET_DIR=$(target) scripts/check-report crates/experiment/testdata/recorded.json
 	CARGO_TARGET_DIR=$(target) scripts/check-trace crates/experiment/testdata/recorded.json
 
-bench-vm: ## shares, attacks, the papers' mixes of VMs, what ordinary threads pay, under the host schedulers (as root)
+bench-vm: ## shares, attacks, the papers' mixes of VMs, what ordinary threads pay, all kernels, under the host schedulers (as root)
 	@scripts/setup bench-vm
 	cargo build --locked -p vlab -p scx_vcpu
 	SHARES_WINDOW=30s cargo test --locked -p vlab --test vm_scx -- --ignored --nocapture --test-threads=1 \

@@ -41,7 +41,7 @@ pub enum Unsupported {
     },
     /// The kernel is built for real time.
     #[error(
-        "this kernel is built for real time ({0} says 1), where BPF programs have no timers; use one that is not, for instance Debian's linux-image-amd64 or -cloud-amd64"
+        "this kernel is built for real time ({0} says PREEMPT_RT), where BPF programs have no timers; use one that is not, for instance Debian's linux-image-amd64 or -cloud-amd64"
     )]
     RealTime(PathBuf),
     /// The kernel's description of functions that the programs call is half there.
@@ -96,9 +96,9 @@ pub fn files(root: &Path) -> Result<(), Unsupported> {
         return Err(Unsupported::NoBtf(btf));
     }
     // kernel/bpf/verifier.c: "bpf_timer cannot be used for PREEMPT_RT".
-    let realtime = root.join("sys/kernel/realtime");
-    if fs::read_to_string(&realtime).is_ok_and(|text| text.trim() == "1") {
-        return Err(Unsupported::RealTime(realtime));
+    let version = root.join("proc/sys/kernel/version");
+    if fs::read_to_string(&version).is_ok_and(|text| text.contains("PREEMPT_RT")) {
+        return Err(Unsupported::RealTime(version));
     }
     functions(&btf)?;
     let half = filled::half_described(&btf);
@@ -314,10 +314,12 @@ mod tests {
     #[test]
     fn a_kernel_for_real_time_is_told_so() {
         let dir = root("disabled\n");
-        let says = |text| fs::write(dir.path().join("sys/kernel/realtime"), text).unwrap();
-        says("0\n");
+        let version = dir.path().join("proc/sys/kernel/version");
+        fs::create_dir_all(version.parent().unwrap()).unwrap();
+        let says = |text| fs::write(&version, text).unwrap();
+        says("#1 SMP PREEMPT_DYNAMIC Debian 7.3.4-1~bpo13+1 (2026-11-03)\n");
         files(dir.path()).unwrap();
-        says("1\n");
+        says("#1 SMP PREEMPT_RT Debian 7.3.4-1~bpo13+1 (2026-11-03)\n");
         let why = files(dir.path()).unwrap_err().to_string();
         assert!(why.contains("built for real time"), "{why}");
         assert_eq!(why.lines().count(), 1);
