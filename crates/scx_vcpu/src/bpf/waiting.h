@@ -93,19 +93,20 @@ struct theft {
 /* Takes one from a queue of this pCPU; steal.h's. */
 static bool take_from(struct theft *theft, s32 from);
 
+/* Its own bit is cleared too, or a pCPU that has all vCPUs looks for one at each halt. */
 static long look_at(u32 at, struct theft *theft)
 {
 	u32 from = theft->first + at;
 	struct sv_pcpu *pcpu;
 
-	if (!(theft->bits >> (at & 63) & 1) || from == theft->cpu)
+	if (!(theft->bits >> (at & 63) & 1))
 		return 0;
 	pcpu = pcpu_of(from);
 	if (!pcpu)
 		return 0;
 	if (!pcpu->waiting && !bits_clear(waiting_cpus, &pcpu->waiting, from))
 		return 0;
-	if (!take_from(theft, from))
+	if (from == theft->cpu || !take_from(theft, from))
 		return 0;
 	theft->done = 1;
 	return 1;

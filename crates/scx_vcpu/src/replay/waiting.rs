@@ -96,6 +96,16 @@ fn root_a_cpu_without_work_looks_only_where_somebody_waits() {
     let bss = kernel.0.maps.bss_data.as_deref().unwrap();
     assert!(bss.waiting_cpus.iter().all(|word| *word == 0));
 
+    // A pCPU where one waited and nobody does is the only one that looks: its own bit goes too,
+    // and stays while somebody waits.
+    step(&kernel, Kind::Queued, 0, 70);
+    assert!(looks(&kernel, 70, None).is_empty());
+    assert_eq!(looks(&kernel, 71, None), [70]);
+    step(&kernel, Kind::Left, 0, 0);
+    assert!(looks(&kernel, 70, None).is_empty());
+    let bss = kernel.0.maps.bss_data.as_deref().unwrap();
+    assert!(bss.waiting_cpus.iter().all(|word| *word == 0));
+
     // Nobody knows when such a thread leaves.
     for _ in 0..2 {
         step(&kernel, Kind::Strange, 0, 9);

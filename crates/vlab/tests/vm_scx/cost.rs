@@ -49,6 +49,9 @@ const BESIDE: [(&str, bool); 5] = [
     ("computing", true),
 ];
 
+/// A choice of these, with spaces between.
+const PLACES: &str = "SCX_COST_BESIDE";
+
 /// What non-vCPU work may pay: the goal.
 const GOAL: f64 = 1.05;
 
@@ -98,15 +101,17 @@ fn figure(output: &Output, arm: &str, bench: &str) -> f64 {
     ns as f64 / 1e3
 }
 
-/// Those that are measured.
-fn policies() -> Vec<&'static str> {
-    let Ok(choice) = std::env::var(CHOICE) else {
-        return POLICIES.to_vec();
+/// Those of `all` that `variable` names, in its order; all of them without one.
+fn chosen<T: Copy>(variable: &str, all: &[T], name: impl Fn(&T) -> &'static str) -> Vec<T> {
+    let Ok(choice) = std::env::var(variable) else {
+        return all.to_vec();
     };
-    let known = |name: &str| POLICIES.into_iter().find(|policy| *policy == name);
-    let all: Option<Vec<_>> = choice.split_whitespace().map(known).collect();
-    all.filter(|all| !all.is_empty())
-        .unwrap_or_else(|| panic!("{CHOICE}={choice}: some of {POLICIES:?}"))
+    let known = |word: &str| all.iter().find(|one| name(one) == word).copied();
+    let some: Option<Vec<T>> = choice.split_whitespace().map(known).collect();
+    some.filter(|some| !some.is_empty()).unwrap_or_else(|| {
+        let names: Vec<_> = all.iter().map(&name).collect();
+        panic!("{variable}={choice}: some of {names:?}")
+    })
 }
 
 /// What a policy may take in a round, and what comes before the first: some twice of what was
@@ -134,7 +139,8 @@ fn root_vm_scx_vcpu_costs_ordinary_threads_little() {
         .ok()
         .filter(|rounds| *rounds >= FEWEST)
         .unwrap_or_else(|| panic!("{ROUNDS}={rounds}: a number of rounds from {FEWEST}"));
-    let policies = policies();
+    let policies = chosen(CHOICE, &POLICIES, |policy| policy);
+    let places = chosen(PLACES, &BESIDE, |place| place.0);
     let few = &policies[..FEW.min(policies.len())];
     let of = |attached| if attached { &policies[..] } else { few };
     let machine = Machine {
@@ -144,14 +150,19 @@ fn root_vm_scx_vcpu_costs_ordinary_threads_little() {
         ..Machine::default()
     };
     let script = format!(
-        "rounds={rounds}\npolicies='{}'\nfew='{}'\nempty={EMPTY}\n{}",
+        "rounds={rounds}\nbesides='{}'\npolicies='{}'\nfew='{}'\nempty={EMPTY}\n{}",
+        places
+            .iter()
+            .map(|place| place.0)
+            .collect::<Vec<_>>()
+            .join(" "),
         policies.join(" "),
         few.join(" "),
         include_str!("cost.sh"),
     );
     let output = boot_with(&script, machine);
     assert!(!output.stdout.contains("-lost"), "{}", output.stdout);
-    for (beside, attached) in BESIDE {
+    for &(beside, attached) in &places {
         for (policy, round) in of(attached)
             .iter()
             .flat_map(|p| (1..=rounds).map(move |r| (p, r)))
@@ -170,16 +181,20 @@ fn root_vm_scx_vcpu_costs_ordinary_threads_little() {
             .zip(all(beside, than, bench));
         paired_ratio(&pairs.collect::<Vec<_>>()).unwrap()
     };
-    let partly = (number(&output, "partly-at") - number(&output, "partly-from")) / 1_000_000;
-    eprintln!(
-        "two vCPUs that work now and then had {} in {partly} ms",
-        said(&output, "partly-had")
-    );
+    if output.stdout.contains("partly-had") {
+        let partly = number(&output, "partly-at") - number(&output, "partly-from");
+        eprintln!(
+            "two vCPUs that work now and then had {} in {} ms",
+            said(&output, "partly-had"),
+            partly / 1_000_000
+        );
+    }
     eprintln!(
         "beside    bench              scheduler median [all rounds]; as much as WHAT [95 %]: goal"
     );
-    for ((beside, attached), (bench, unit)) in BESIDE
-        .into_iter()
+    for ((beside, attached), (bench, unit)) in places
+        .iter()
+        .copied()
         .flat_map(|beside| BENCHES.map(|bench| (beside, bench)))
     {
         let empty = (beside == "asleep").then_some(EMPTY);
@@ -213,13 +228,16 @@ fn root_vm_scx_vcpu_costs_ordinary_threads_little() {
             ("asleep", true, BASELINE, 1.5),
             ("partly", true, BASELINE, 1.5),
         ] {
+            if !places.contains(&(beside, attached)) {
+                continue;
+            }
             for policy in of(attached) {
                 let ratio = against(beside, policy, than, bench).centre;
                 assert!(ratio < most, "{beside}, {bench} under {policy}: {ratio}");
             }
         }
     }
-    if !policies.contains(&"credit2") {
+    if !policies.contains(&"credit2") || !places.contains(&("computing", true)) {
         return;
     }
     for bench in ["messaging", "pipe"] {

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-# Run in a VM by cost.rs, which sets $rounds, $policies, $few (of them) and $empty: what ordinary
-# threads of a host pay: without a VM, beside one that sleeps (with a scheduler that stays, and
+# Run in a VM by cost.rs, which sets $rounds, $besides, $policies, $few (of them) and $empty: what
+# ordinary threads of a host pay: without a VM, beside one that sleeps (with a scheduler that stays, and
 # with one that rests meanwhile), beside one that works now and then, and beside vCPUs that
 # compute on both pCPUs. Each round has each arm once, and each round begins with another one.
 # The empty scheduler would keep vCPUs from running. Where none is attached policies do not
@@ -62,33 +62,51 @@ measured() {
 	now "$beside-at"
 }
 
+# Is it to be measured beside this?
+wanted() {
+	case " $besides " in
+	*" $1 "*) ;;
+	*) return 1 ;;
+	esac
+}
+
+# alone ID: its VM ends.
+alone() {
+	kill -KILL "$1"
+	until_ok there 0
+}
+
 # shellcheck disable=SC2086 # words
-measured nothing 10000 30s none $few
-# Its vCPUs are there and never wake: the scheduler is attached and has nothing to do.
-vlab load vm --cpus 0-1 --for 1700s >/dev/null &
-asleep=$!
-until_ok there 2
-kill -STOP "$asleep"
-# shellcheck disable=SC2086 # words
-measured asleep 10000 0s none $empty $policies
-# shellcheck disable=SC2086 # words
-measured rests 10000 1s none $few
-kill -KILL "$asleep"
-until_ok there 0
-# A fifth of the time or so.
-vlab load vm --cpus 0-1 --io 10ms --work 1000000 --for 1700s >/dev/null &
-partly=$!
-until_ok there 2
-now partly-from
-# shellcheck disable=SC2086 # words
-measured partly 10000 30s none $policies
-echo "partly-had $(cat /proc/$partly/task/*/schedstat | awk '{ sum += $1 } END { print sum / 1000000000 }') s of CPU time"
-kill -KILL "$partly"
-until_ok there 0
-# Not nice: the host's own threads and vCPUs are equals to the kernel.
-for vm in 1 2; do
-	vlab load vm --cpus 0-1 --for 170"$vm"s >/dev/null &
-done
-until_ok there 4
-# shellcheck disable=SC2086 # words
-measured computing 1000 30s none $policies
+wanted nothing && measured nothing 10000 30s none $few
+if wanted asleep || wanted rests; then
+	# Its vCPUs are there and never wake: the scheduler is attached and has nothing to do.
+	vlab load vm --cpus 0-1 --for 1700s >/dev/null &
+	asleep=$!
+	until_ok there 2
+	kill -STOP "$asleep"
+	# shellcheck disable=SC2086 # words
+	wanted asleep && measured asleep 10000 0s none $empty $policies
+	# shellcheck disable=SC2086 # words
+	wanted rests && measured rests 10000 1s none $few
+	alone "$asleep"
+fi
+if wanted partly; then
+	# A fifth of the time or so.
+	vlab load vm --cpus 0-1 --io 10ms --work 1000000 --for 1700s >/dev/null &
+	partly=$!
+	until_ok there 2
+	now partly-from
+	# shellcheck disable=SC2086 # words
+	measured partly 10000 30s none $policies
+	echo "partly-had $(cat /proc/$partly/task/*/schedstat | awk '{ sum += $1 } END { print sum / 1000000000 }') s of CPU time"
+	alone "$partly"
+fi
+if wanted computing; then
+	# Not nice: the host's own threads and vCPUs are equals to the kernel.
+	for vm in 1 2; do
+		vlab load vm --cpus 0-1 --for 170"$vm"s >/dev/null &
+	done
+	until_ok there 4
+	# shellcheck disable=SC2086 # words
+	measured computing 1000 30s none $policies
+fi
