@@ -71,6 +71,15 @@ ran() {
 	cat /proc/[0-9]*/task/[0-9]*/schedstat 2>/dev/null | awk '{ sum += $1 } END { print int(sum / 1000000) }'
 }
 
+# CPU time of each vCPU thread by the kernel's count, TID:NS each.
+by_kernel() {
+	for task in /proc/[0-9]*/task/[0-9]*; do
+		case $(cat "$task/comm" 2>/dev/null) in
+		vcpu-*) echo "${task##*/}:$(cut -d ' ' -f 1 "$task/schedstat")" ;;
+		esac
+	done | tr '\n' ' '
+}
+
 # measure KEY [SECONDS]: what each vCPU gets in 3 s, or in so many; else why nobody knows.
 measure() {
 	scx_vcpu stats --every "${2:-3}s" --count 1 --json >/tmp/stats 2>/tmp/stats-errors ||

@@ -40,17 +40,10 @@ finish fixed
 
 # charged KEY: what each vCPU has run by our counters and by the kernel's, which are read
 # before and after ours.
-kernels() {
-	for task in /proc/[0-9]*/task/[0-9]*; do
-		case $(cat "$task/comm" 2>/dev/null) in
-		vcpu-*) echo "${task##*/}:$(cut -d ' ' -f 1 "$task/schedstat")" ;;
-		esac
-	done | tr '\n' ' '
-}
 charged() {
-	echo "$1-before $(kernels)"
+	echo "$1-before $(by_kernel)"
 	echo "$1-ours $(scx_vcpu list --json)"
-	echo "$1-after $(kernels)"
+	echo "$1-after $(by_kernel)"
 }
 printf '[[vm]]\nmatch = "401s"\nweight = 512\n' >/tmp/policy.toml
 start credit2 --config /tmp/policy.toml

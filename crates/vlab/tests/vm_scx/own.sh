@@ -17,18 +17,10 @@ for policy in fixed credit1 credit2 vslicer ische isacs; do
 	finish own
 done
 
-# CPU time of each vCPU thread, by the kernel.
-threads() {
-	for task in /proc/[0-9]*/task/[0-9]*; do
-		case $(cat "$task/comm" 2>/dev/null) in
-		vcpu-*) echo "${task##*/}:$(cut -d ' ' -f 1 "$task/schedstat")" ;;
-		esac
-	done | tr '\n' ' '
-}
 start credit2 --table 2
-echo "from $(threads)"
+echo "from $(by_kernel)"
 measure full
-echo "to $(threads)"
+echo "to $(by_kernel)"
 kill -TERM "$scx"
 wait "$scx"
 echo "full-exit $?"
