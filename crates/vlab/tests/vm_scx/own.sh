@@ -14,14 +14,12 @@ for policy in fixed credit1 credit2 vslicer ische isacs; do
 	[ "$policy" != vslicer ] || change 501s --class io
 	change 503s --latency 2ms
 	settled "$policy" 1
-	finish own
+	finish "$policy"
 done
 
 start credit2 --table 2
 echo "from $(by_kernel)"
 measure full
 echo "to $(by_kernel)"
-kill -TERM "$scx"
-wait "$scx"
-echo "full-exit $?"
+finish full
 echo "full-said $(grep 'no free entry' /tmp/errors | tr '\n' ' ')"
