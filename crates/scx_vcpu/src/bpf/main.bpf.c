@@ -160,7 +160,10 @@ static __always_inline void charge(struct sv_vcpu *v, u64 ran_ns)
  */
 static __always_inline bool nobody_waits(struct sv_pcpu *pcpu)
 {
-	return !pcpu->waiting && !pcpu->parked && !bits_any(waiting_cpus) && !bits_any(parked_cpus);
+	if (pcpu->waiting || pcpu->parked || bits_any(parked_cpus))
+		return false;
+	/* Where nobody takes, nobody clears the bits either. */
+	return !takes_others() || !bits_any(waiting_cpus);
 }
 
 SEC("struct_ops/vcpu_dispatch")
