@@ -5,6 +5,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -18,6 +19,7 @@ use units::CpuSet;
 use units::VcpuId;
 
 use crate::MAX_GAP;
+use crate::probe;
 use crate::probe::Unsupported;
 use crate::shared::Shared;
 use crate::skel::FreezerSkelBuilder;
@@ -88,6 +90,7 @@ fn libbpf_says(_level: libbpf_rs::PrintLevel, message: String) {
 fn refused(error: libbpf_rs::Error) -> Failure {
     Failure::Unsupported(match error.kind() {
         libbpf_rs::ErrorKind::PermissionDenied => Unsupported::NotPermitted,
+        _ if probe::for_real_time(Path::new(probe::VERSION_FILE)) => Unsupported::RealTime,
         _ => Unsupported::Refused(error),
     })
 }

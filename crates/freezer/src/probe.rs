@@ -16,6 +16,9 @@ const BTF_FILE: &str = "/sys/kernel/btf/vmlinux";
 /// The type that BTF holds for each tracepoint a BPF program can attach to.
 const TRACEPOINT_TYPE: &str = "btf_trace_local_timer_entry";
 
+/// How the kernel was built.
+pub(crate) const VERSION_FILE: &str = "/proc/sys/kernel/version";
+
 /// What a machine offers that can be frozen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Support {
@@ -40,6 +43,13 @@ pub enum Unsupported {
         "the kernel cannot pin a BPF timer to a CPU (flag BPF_F_TIMER_CPU_PIN); Linux 6.7 and later can"
     )]
     NoTimerPinning,
+    /// A kernel for real time, whose verifier refuses BPF timers
+    /// (kernel/bpf/verifier.c: "bpf_timer cannot be used for PREEMPT_RT").
+    #[error(
+        "this kernel is built for real time ({VERSION_FILE} says PREEMPT_RT), where BPF programs \
+         have no timers; use one that is not, for instance Debian's linux-image-amd64"
+    )]
+    RealTime,
     /// Loading BPF is not allowed.
     #[error(
         "BPF programs may not be loaded; run as root, or with CAP_BPF, CAP_PERFMON and CAP_SYS_ADMIN"
@@ -85,6 +95,12 @@ pub fn probe() -> Result<Support, Unsupported> {
     }
 }
 
+/// Is the kernel whose version `file` holds built for real time? That alone says nothing: it is
+/// what explains a refusal.
+pub(crate) fn for_real_time(file: &Path) -> bool {
+    fs::read_to_string(file).is_ok_and(|text| text.contains("PREEMPT_RT"))
+}
+
 /// The CPUs that are online.
 ///
 /// # Errors
@@ -95,4 +111,25 @@ pub fn online_cpus() -> Result<CpuSet, Unsupported> {
         .ok()
         .and_then(|text| text.parse().ok())
         .ok_or(Unsupported::NoCpuList { path })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_for_real_time_says_so_in_its_version() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for (version, real_time) in [
+            ("#1 SMP PREEMPT_RT Debian 7.3.4-1 (2026-11-03)\n", true),
+            (
+                "#1 SMP PREEMPT_DYNAMIC Debian 7.3.4-1 (2026-11-03)\n",
+                false,
+            ),
+        ] {
+            fs::write(file.path(), version).unwrap();
+            assert_eq!(for_real_time(file.path()), real_time, "{version}");
+        }
+        assert!(!for_real_time(Path::new("/does/not/exist")));
+    }
 }

@@ -46,6 +46,13 @@ fn root_vm_scx_vcpu_on_every_kernel_with_sched_ext() {
             ("7.2", "BTF lacks bpf_iter_scx_dsq_new_impl, scx_bpf_"),
             ("7.3-rt", "built for real time"),
         ];
+        let frozen = said(&output, "freeze");
+        eprintln!("  freeze: {frozen}");
+        if series == "7.3-rt" {
+            assert!(frozen.contains("built for real time"), "{frozen}");
+        } else {
+            assert!(frozen.starts_with("0 "), "{frozen}");
+        }
         if let Some((_, why)) = lacks.iter().find(|(lacking, _)| *lacking == series) {
             for key in ["doctor", "run"] {
                 let said = said(&output, key);

@@ -11,6 +11,9 @@ grep -q '^verified: ' /tmp/programs ||
 	RUST_LOG=libbpf=debug scx_vcpu doctor --programs 2>&1 | grep -v ': relo\|collecting relocation\|found data map\|found map\|found extern' | tail -n 40
 scx_vcpu run --for 1s >/dev/null 2>/tmp/refused
 echo "run $? $(tr '\n' ' ' </tmp/refused)"
+# The freezer has BPF timers too.
+vlab freeze -- true >/tmp/frozen 2>&1
+echo "freeze $? $(tr '\n' ' ' </tmp/frozen)"
 
 printf '[ische]\ngeneral_cores = 1\n' >/tmp/ische.toml
 vm --cpus 0-1 --for 601s
