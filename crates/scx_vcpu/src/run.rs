@@ -152,7 +152,7 @@ pub fn possible_cpus() -> anyhow::Result<u32> {
 /// kernel ends every scheduler: it is loaded again then, with the same roster.
 ///
 /// It is attached only while there are vCPUs that want CPU time. A kernel with any scheduler
-/// attached takes 9 % longer for each wake-up of an ordinary thread (docs/scx_vcpu.md), for
+/// attached takes 9 % longer for each wake-up of an ordinary thread (docs/scx_vcpu-measured.md), for
 /// nothing where there is nobody to schedule. The first vCPU runs in the fair class for as long
 /// as attaching takes.
 ///

@@ -85,7 +85,7 @@ impl Isacs {
     /// How often Credit2's own balancing evens out load (A8); `None`: never.
     #[must_use]
     pub fn balances_every(&self) -> Option<Ns> {
-        // Off until it has been measured beside algorithm 2: docs/scx_vcpu.md.
+        // Off until it has been measured beside algorithm 2: docs/scx_vcpu-measured.md.
         balance::every(Some(self.balances.unwrap_or(false)), self.balance_period)
     }
 

@@ -35,7 +35,7 @@ const GOAL: f64 = 1.01;
 
 /// `ATTACKS_WINDOW` and `ATTACKS_RUNS` choose other windows and only some of the runs.
 #[test]
-#[ignore = "takes ten minutes; part of the long proofs, see docs/scx_vcpu.md"]
+#[ignore = "takes ten minutes; part of the long proofs, see docs/scx_vcpu-measured.md"]
 fn root_vm_scx_vcpu_attackers_gain_nothing() {
     let window = std::env::var("ATTACKS_WINDOW").unwrap_or("20".to_owned());
     let runs = std::env::var("ATTACKS_RUNS").unwrap_or(RUNS.join(" "));

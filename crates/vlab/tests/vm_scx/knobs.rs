@@ -140,7 +140,7 @@ fn programs<'a>(output: &'a Output, key: &str) -> BTreeMap<&'a str, Vec<(&'a str
     all
 }
 
-/// What the verifier went through for each, for the table in docs/scx_vcpu.md.
+/// What the verifier went through for each, for the table in docs/scx_vcpu-measured.md.
 fn every_program_is_verified(output: &Output) {
     let all = programs(output, "verified: ");
     let policies = ["credit1", "credit2", "fixed", "isacs", "ische", "vslicer"];

@@ -193,7 +193,7 @@ fn print(cells: &[Cell], arms: &[&str]) {
 }
 
 #[test]
-#[ignore = "takes a quarter of an hour and a quiet machine; part of the long proofs, see docs/scx_vcpu.md"]
+#[ignore = "takes a quarter of an hour and a quiet machine; part of the long proofs, see docs/scx_vcpu-measured.md"]
 fn root_vm_scx_vcpu_beside_the_papers_mixes() {
     let rounds = std::env::var(ROUNDS).unwrap_or_else(|_| "3".to_owned());
     let rounds: u32 = rounds

@@ -23,7 +23,7 @@ const RUNS: [&str; 8] = [
 
 /// `SHARES_WINDOW` and `SHARES_RUNS` choose other windows and only some of the runs.
 #[test]
-#[ignore = "takes minutes and a quiet machine; part of the long proofs, see docs/scx_vcpu.md"]
+#[ignore = "takes minutes and a quiet machine; part of the long proofs, see docs/scx_vcpu-measured.md"]
 fn root_vm_scx_vcpu_shares_follow_weights() {
     let window = std::env::var("SHARES_WINDOW").unwrap_or("10s".to_owned());
     let runs = std::env::var("SHARES_RUNS").unwrap_or(RUNS.join(" "));
