@@ -9,6 +9,7 @@
 
 mod books;
 mod derived;
+mod pool;
 mod recorded;
 mod work;
 
@@ -26,6 +27,7 @@ use crate::scenario::Scenario;
 pub use books::Books;
 pub use books::VcpuBooks;
 pub use books::VmBooks;
+pub use pool::PoolError;
 pub use recorded::IoTime;
 pub use recorded::MoveMark;
 pub use recorded::ParseSpellError;

@@ -15,11 +15,14 @@ use crate::run::Unusable;
 
 /// Prints the report of a result that `vlab run --json`, `vlab sim --json` or `vlab
 /// reproduce --json` wrote.
+///
+/// Several results of one scenario, of other days or machines, are put together: each ratio
+/// stays within its round and boot, and the intervals are over the rounds of all.
 #[derive(Args, Clone, Debug)]
 pub struct ReportArgs {
-    /// The result.
-    #[arg(value_name = "FILE")]
-    pub file: PathBuf,
+    /// The result; several are put together.
+    #[arg(value_name = "FILE", required = true)]
+    pub files: Vec<PathBuf>,
     /// Write a page with plots and timelines to this file instead: one file that
     /// needs no network.
     #[arg(long, value_name = "OUT")]
@@ -40,9 +43,12 @@ pub struct CompareArgs {
 /// The text to print.
 ///
 /// # Errors
-/// [`experiment::result::ResultError`], or the page cannot be written.
+/// [`experiment::result::ResultError`], [`Unusable`] for results that cannot be put together,
+/// or the page cannot be written.
 pub fn report(args: &ReportArgs) -> anyhow::Result<String> {
-    if let Some(reproduction) = reproduction(&args.file)? {
+    if let [file] = &args.files[..]
+        && let Some(reproduction) = reproduction(file)?
+    {
         let Some(out) = &args.html else {
             return Ok(reproduction.text());
         };
@@ -50,13 +56,23 @@ pub fn report(args: &ReportArgs) -> anyhow::Result<String> {
         write(out, &page.context("cannot make the page")?)?;
         return Ok(format!("wrote {}\n", out.display()));
     }
-    let result = RunResult::load(&args.file)?;
+    let result = together(&args.files)?;
     let Some(out) = &args.html else {
         return Ok(experiment::report::text(&result));
     };
     let page = experiment::report::html::page(&result).context("cannot make the page")?;
     write(out, &page)?;
     Ok(format!("wrote {}\n", out.display()))
+}
+
+/// The results of these files as one.
+fn together(files: &[PathBuf]) -> anyhow::Result<RunResult> {
+    let results: Vec<(PathBuf, RunResult)> = files
+        .iter()
+        .map(|file| Ok((file.clone(), RunResult::load(file)?)))
+        .collect::<anyhow::Result<_>>()?;
+    let pooled = RunResult::pooled(results).map_err(|error| Unusable(error.to_string()))?;
+    pooled.context("no result")
 }
 
 /// The text to print.
