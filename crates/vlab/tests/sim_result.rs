@@ -323,7 +323,9 @@ fn a_report_puts_results_of_one_scenario_together() {
     let (code, text, error) = report(&[&files[0], &another]);
     assert_eq!((code, text.as_str()), (Some(2), ""));
     assert!(
-        error.contains("c.json: the scenario is \"others\": \"compute\" here and \"others\": \"phantom\""),
+        error.contains(
+            "c.json: the scenario is \"others\": \"compute\" here and \"others\": \"phantom\""
+        ),
         "{error}"
     );
 }

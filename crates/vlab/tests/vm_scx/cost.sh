@@ -8,6 +8,9 @@
 
 printf '[ische]\ngeneral_cores = 1\n' >/tmp/ische.toml
 
+mountpoint -q /sys/kernel/debug || mount -t debugfs none /sys/kernel/debug
+features=/sys/kernel/debug/sched/features
+
 # Context switches of the machine since its start.
 switches() {
 	awk '/^ctxt/ { print $2 }' /proc/stat
@@ -28,6 +31,13 @@ counted() {
 bench() {
 	counted "$1-messaging" perf bench -f simple sched messaging -g 1 -l 100
 	counted "$1-pipe" perf bench -f simple sched pipe -l "$2"
+	# Both threads on one pCPU: what the scheduler takes, without where the kernel puts them.
+	counted "$1-pinned" taskset 1 perf bench -f simple sched pipe -l "$2"
+	# Where it looks for an idle CPU at every wake-up, however busy it believes them to be.
+	echo NO_SIS_UTIL >$features
+	grep -q NO_SIS_UTIL $features || echo "$1-feature-lost"
+	counted "$1-searched" perf bench -f simple sched pipe -l "$2"
+	echo SIS_UTIL >$features
 	counted "$1-wake" vlab load wake --threads 1 --every 1ms --for 3s
 }
 
