@@ -302,6 +302,45 @@ fn the_records_explain_the_rates(by_arm: &BTreeMap<&str, &Phase>) {
     }
 }
 
+/// Two boots of a lab that had time for three rounds each.
+#[test]
+fn results_of_one_scenario_are_one_report() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results");
+    let file = |name: &str| docs.join(format!("{name}.json"));
+    let (one, two) = (
+        file("host-policies-kvm-2026-11-26"),
+        file("host-policies-kvm-2026-11-27"),
+    );
+    let report = |files: &[&Path]| {
+        let output = vlab().arg("report").args(files).output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let code = output.status.code();
+        (code, text(&output.stdout), text(&output.stderr))
+    };
+    let (code, text, error) = report(&[&one, &two]);
+    assert_eq!(code, Some(0), "{error}");
+    for part in [
+        "; 6 round(s), ",
+        "2 results put together",
+        "host-policies-kvm-2026-11-26.json (2026-11-26T12:15:32Z, 3 round(s), ",
+        "better",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let others = file("kvm-what-helps-2-vms-2026-11-26");
+    for (files, why) in [
+        (
+            [&one, &one],
+            "host-policies-kvm-2026-11-26.json: its phase ",
+        ),
+        ([&one, &others], "is \"name\": \"kvm-what-helps\" here and "),
+    ] {
+        let (code, text, error) = report(&files.map(|file| file.as_path()));
+        assert_eq!((code, text.as_str()), (Some(2), ""), "{error}");
+        assert!(error.contains(why), "{error}");
+    }
+}
+
 /// A result of the format before: what it lacks is said, what it has is shown.
 #[test]
 fn results_are_shown_compared_and_exported() {

@@ -3,7 +3,6 @@
 //! readers of it.
 
 use std::path::Path;
-use std::process::Command;
 
 use experiment::result::BASELINES;
 use experiment::result::Books;
@@ -287,45 +286,4 @@ fn a_slice_is_heeded_or_said_not_to_be() {
             assert!(long.warnings[0].contains(&told), "{:?}", long.warnings);
         }
     }
-}
-
-#[test]
-fn a_report_puts_results_of_one_scenario_together() {
-    let dir = tempfile::tempdir().unwrap();
-    let write = |name: &str, scenario: &Scenario| {
-        let file = dir.path().join(name);
-        simulate(scenario).unwrap().0.save(&file).unwrap();
-        file
-    };
-    let one = scenario("fixed", "phantom");
-    let mut more = one.clone();
-    more.measure.rounds = 3;
-    let files = [write("a.json", &one), write("b.json", &more)];
-    let report = |files: &[&Path]| {
-        let output = Command::new(env!("CARGO_BIN_EXE_vlab"))
-            .arg("report")
-            .args(files)
-            .output()
-            .unwrap();
-        let text = |bytes| String::from_utf8(bytes).unwrap();
-        (
-            output.status.code(),
-            text(output.stdout),
-            text(output.stderr),
-        )
-    };
-    let (code, text, error) = report(&[&files[0], &files[1]]);
-    assert_eq!(code, Some(0), "{error}");
-    for part in ["5 round(s)", "2 results put together", "a.json", "b.json"] {
-        assert!(text.contains(part), "{part}: {text}");
-    }
-    let another = write("c.json", &scenario("fixed", "compute"));
-    let (code, text, error) = report(&[&files[0], &another]);
-    assert_eq!((code, text.as_str()), (Some(2), ""));
-    assert!(
-        error.contains(
-            "c.json: the scenario is \"others\": \"compute\" here and \"others\": \"phantom\""
-        ),
-        "{error}"
-    );
 }

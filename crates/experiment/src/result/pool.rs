@@ -18,21 +18,48 @@ use crate::result::Phase;
 
 /// Why results are not one.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "{}: {what} is {found} here and {wanted} in {}; only results of one scenario are put together, `vlab compare` puts others beside each other",
-    file.display(), first.display()
-)]
-pub struct PoolError {
-    /// The file that differs.
-    pub file: PathBuf,
-    /// The first one.
-    pub first: PathBuf,
-    /// In what.
-    pub what: &'static str,
-    /// What it has.
-    pub found: String,
-    /// What the first one has.
-    pub wanted: String,
+pub enum PoolError {
+    /// Two differ in what has to be the same.
+    #[error(
+        "{}: {what} is {found} here and {wanted} in {}; only results of one scenario are put together, `vlab compare` puts others beside each other",
+        file.display(), first.display()
+    )]
+    Differs {
+        /// The file that differs.
+        file: PathBuf,
+        /// The first one.
+        first: PathBuf,
+        /// In what.
+        what: &'static str,
+        /// What it has.
+        found: String,
+        /// What the first one has.
+        wanted: String,
+    },
+    /// The same phase would count twice, and make an interval narrower than it is.
+    #[error(
+        "{}: its phase {load}, {arm}, round {round} is in a file before it, too: the same file, or one that --resume went on with; name each measurement once",
+        file.display()
+    )]
+    Twice {
+        /// The later file.
+        file: PathBuf,
+        /// The load of the phase.
+        load: String,
+        /// Its arm.
+        arm: String,
+        /// Its round, from 1 on.
+        round: u32,
+    },
+    /// The same scenario has the same seeds.
+    #[error(
+        "{}: simulated, and another simulation of one scenario is the same again; simulate more rounds instead (--rounds)",
+        file.display()
+    )]
+    Simulated {
+        /// The file.
+        file: PathBuf,
+    },
 }
 
 /// One thing of a result, for people.
@@ -68,7 +95,8 @@ impl RunResult {
     /// but the kernel and the disk under test.
     ///
     /// # Errors
-    /// One is of another scenario (but for its rounds), backend, kernel, disk or host.
+    /// One is of another scenario (but for its rounds), backend, kernel, disk or host, has
+    /// phases of one before it, or is simulated.
     pub fn pooled(
         results: impl IntoIterator<Item = (PathBuf, Self)>,
     ) -> Result<Option<Self>, PoolError> {
@@ -79,6 +107,7 @@ impl RunResult {
         let mut sources = vec![source(&first, &pool)];
         for (file, result) in results {
             pool.is_like(&first, &result, &file)?;
+            pool.has_nothing_of(&result, &file)?;
             sources.push(source(&file, &result));
             pool.add(result);
         }
@@ -96,7 +125,7 @@ impl RunResult {
     }
 
     fn is_like(&self, first: &Path, other: &Self, file: &Path) -> Result<(), PoolError> {
-        let error = |what, found, wanted| PoolError {
+        let error = |what, found, wanted| PoolError::Differs {
             file: file.to_owned(),
             first: first.to_owned(),
             what,
@@ -116,6 +145,23 @@ impl RunResult {
         }
         let (found, wanted) = first_difference(&scenario, &self.scenario);
         Err(error("the scenario", found, wanted))
+    }
+
+    fn has_nothing_of(&self, other: &Self, file: &Path) -> Result<(), PoolError> {
+        let file = file.to_owned();
+        if other.backend == "sim" {
+            return Err(PoolError::Simulated { file });
+        }
+        let known = |phase: &&Phase| self.phases.iter().any(|one| is_same(one, phase));
+        match other.phases.iter().find(known) {
+            None => Ok(()),
+            Some(phase) => Err(PoolError::Twice {
+                file,
+                load: phase.load.clone(),
+                arm: phase.arm.clone(),
+                round: phase.round + 1,
+            }),
+        }
     }
 
     /// The phases of `other` come after all there are.
@@ -164,6 +210,13 @@ impl RunResult {
     }
 }
 
+/// Is it one window? Its round and boot are numbered anew when results are put together.
+fn is_same(a: &Phase, b: &Phase) -> bool {
+    (&a.load, &a.arm, a.vms_per_pcpu, a.at, a.window)
+        == (&b.load, &b.arm, b.vms_per_pcpu, b.at, b.window)
+        && (&a.io, &a.compute_per_s, &a.work) == (&b.io, &b.compute_per_s, &b.work)
+}
+
 /// `more` after what is known, unless it is.
 fn join(known: &mut String, more: &str) {
     if known.is_empty() {
@@ -202,6 +255,15 @@ mod tests {
     use crate::analysis::analyse;
     use crate::analysis::tests::fixture;
 
+    /// Another run of the fixture's scenario, `n` ms later.
+    fn another(n: u64) -> RunResult {
+        let mut result = fixture();
+        for phase in &mut result.phases {
+            phase.at += units::Ns::from_ms(n);
+        }
+        result
+    }
+
     fn named(results: &[RunResult]) -> Vec<(PathBuf, RunResult)> {
         let name = |n: usize| PathBuf::from(format!("{n}.json"));
         let results = results.iter().cloned().enumerate();
@@ -211,7 +273,7 @@ mod tests {
     #[test]
     fn pairs_are_those_of_all_results_and_of_none_together() {
         let one = fixture();
-        let mut faster = fixture();
+        let mut faster = another(1);
         // Another machine: twice as fast, and another gain.
         for phase in &mut faster.phases {
             let factor = if phase.arm == "ours" { 3.0 } else { 2.0 };
@@ -268,12 +330,40 @@ mod tests {
     #[test]
     fn rounds_of_another_number_are_added() {
         let one = fixture();
-        let mut more = one.clone();
+        let mut more = another(1);
         more.scenario.measure.rounds = 7;
         let pool = RunResult::pooled(named(&[one.clone(), more])).unwrap();
         assert_eq!(
             pool.unwrap().scenario.measure.rounds,
             one.scenario.measure.rounds + 7
         );
+    }
+
+    #[test]
+    fn a_phase_counts_once() {
+        let (one, mut resumed) = (fixture(), another(2));
+        let error = RunResult::pooled(named(&[one.clone(), one.clone()])).unwrap_err();
+        assert!(
+            error.to_string().starts_with("1.json: its phase "),
+            "{error}"
+        );
+        let last = one.phases.last().unwrap().clone();
+        let arm = last.arm.clone();
+        resumed.phases.push(Phase { round: 9, ..last });
+        let error = RunResult::pooled(named(&[one, another(1), resumed])).unwrap_err();
+        assert!(
+            error.to_string().contains(&format!("{arm}, round 10")),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_simulation_is_not_measured_twice() {
+        let (mut one, mut other) = (fixture(), another(1));
+        for result in [&mut one, &mut other] {
+            "sim".clone_into(&mut result.backend);
+        }
+        let error = RunResult::pooled(named(&[one, other])).unwrap_err();
+        assert!(matches!(error, PoolError::Simulated { .. }), "{error}");
     }
 }
