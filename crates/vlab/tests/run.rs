@@ -40,6 +40,16 @@ fn vlab() -> Command {
     Command::new(assert_cmd::cargo::cargo_bin!("vlab"))
 }
 
+/// Runs it to its end: its exit code, what it printed, and its errors.
+fn run(command: &mut Command) -> (Option<i32>, String, String) {
+    let output = command.output().unwrap();
+    (
+        output.status.code(),
+        String::from_utf8_lossy(&output.stdout).into_owned(),
+        String::from_utf8_lossy(&output.stderr).into_owned(),
+    )
+}
+
 /// A scenario with one load of the given kind; its file.
 fn scenario(dir: &Path, load: &str, window: &str) -> std::path::PathBuf {
     let cpus = freezer::online_cpus().unwrap().len();
@@ -311,12 +321,7 @@ fn results_of_one_scenario_are_one_report() {
         file("host-policies-kvm-2026-11-26"),
         file("host-policies-kvm-2026-11-27"),
     );
-    let report = |files: &[&Path]| {
-        let output = vlab().arg("report").args(files).output().unwrap();
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let code = output.status.code();
-        (code, text(&output.stdout), text(&output.stderr))
-    };
+    let report = |files: &[&Path]| run(vlab().arg("report").args(files));
     let (code, text, error) = report(&[&one, &two]);
     assert_eq!(code, Some(0), "{error}");
     for part in [
@@ -347,14 +352,6 @@ fn results_are_shown_compared_and_exported() {
     let dir = tempfile::tempdir().unwrap();
     let old = Path::new(env!("CARGO_MANIFEST_DIR")).join("../experiment/testdata/format1.json");
     let page = dir.path().join("page.html");
-    let run = |command: &mut Command| {
-        let output = command.output().unwrap();
-        (
-            output.status.code(),
-            String::from_utf8_lossy(&output.stdout).into_owned(),
-            String::from_utf8_lossy(&output.stderr).into_owned(),
-        )
-    };
     let (code, text, _) = run(vlab().arg("report").arg(&old).arg("--html").arg(&page));
     assert_eq!(
         (code, text),
