@@ -499,7 +499,9 @@ impl Lab {
     }
 
     /// What each VM got done in its own window. Its compute is what its guest counts, per
-    /// second: what that is of a CPU, who keeps the results knows.
+    /// second: what that is of a CPU, who keeps the results knows. The pCPUs are those of the
+    /// time that all windows have in common: over windows of their own, which begin apart by
+    /// up to a turn, the VMs together would have had more of them than there are.
     fn work(
         &self,
         events: &[scx_vcpu::trace::Event],
@@ -512,8 +514,9 @@ impl Lab {
             .each_vm()
             .zip(&self.guests)
             .zip(all.iter().zip(windows).zip(means));
+        let common = Span::common(windows);
         with.map(|(((name, vm), guest), ((measured, window), mean))| {
-            let length = window.to.since(window.from).as_secs_f64();
+            let window = common.unwrap_or(*window);
             let phase = &measured.phase;
             let own = vm.loads.as_ref().map(|loads| loads.first());
             let phases = || scenario.loads.iter().find(|load| load.name == phase.load);
@@ -521,7 +524,8 @@ impl Lab {
             let io = load.zip(phase.io.as_ref());
             VmWork {
                 vm: name,
-                cpus: turns::ran(events, guest.vm(), *window).as_secs_f64() / length,
+                cpus: turns::ran(events, guest.vm(), window).as_secs_f64()
+                    / window.length().as_secs_f64(),
                 compute: phase.compute_per_s.iter().sum(),
                 loads: io
                     .map(|(load, io)| loaded(load, io, mean.unwrap_or_default()))

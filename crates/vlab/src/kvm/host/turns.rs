@@ -29,6 +29,13 @@ impl Span {
         let from = from.max(self.from);
         (from, to.min(self.to).max(from))
     }
+
+    /// The time that all windows have in common; none if they do not meet.
+    pub(super) fn common(windows: &[Self]) -> Option<Self> {
+        let from = windows.iter().map(|window| window.from).max()?;
+        let to = windows.iter().map(|window| window.to).min()?;
+        (from < to).then_some(Self { from, to })
+    }
 }
 
 /// Spans of a vCPU in a state, over the window.
@@ -270,6 +277,21 @@ mod tests {
         assert_eq!(waited(&events, 1, WINDOW)[&0], Ns(500));
         // Half of two pCPUs.
         assert_eq!(ran(&events, 1, WINDOW), Ns(1000));
+    }
+
+    #[test]
+    fn windows_have_in_common_what_lies_in_each() {
+        let span = |from, to| Span {
+            from: Time(from),
+            to: Time(to),
+        };
+        let common = Span::common(&[span(0, 10), span(4, 14), span(2, 12)]);
+        assert_eq!(
+            common.map(|common| (common.from, common.to)),
+            Some((Time(4), Time(10)))
+        );
+        assert!(Span::common(&[span(0, 10), span(10, 20)]).is_none());
+        assert!(Span::common(&[]).is_none());
     }
 
     #[test]
