@@ -156,11 +156,16 @@ cpu_max_permille = 1000
 periods = 1
 EOF
 start ische --config /tmp/automatic.toml
+# of_each KEY: what the list in /tmp/list says of each vCPU, in one line.
+of_each() {
+	grep -o "\"$1\":[^,}]*" /tmp/list | cut -d : -f 2 | tr '\n' ' '
+}
+# What is looked at is what was waited for: a class may change once more before a second look.
 is_io() {
-	scx_vcpu list --json | grep -q '"class":"io"'
+	scx_vcpu list --json >/tmp/list 2>/dev/null && [ "$(of_each class)" = '"cpu" "cpu" "io" ' ]
 }
 until_ok is_io
-echo "automatic $(scx_vcpu list --json)"
+echo "automatic $(cat /tmp/list)"
 
 # A CPU goes, and is back while the scheduler is being loaded again: no scheduler is there
 # to be told of that.
@@ -170,8 +175,13 @@ until_ok state_is disabled
 # Not a wait: the scheduler looks which CPUs there are, and is not loaded yet.
 sleep 1
 echo 1 >/sys/devices/system/cpu/cpu1/online
+# The first two on one, the third on the other.
 two_cores() {
-	scx_vcpu list --json >/tmp/list 2>/dev/null && grep -q '"cpu":0' /tmp/list && grep -q '"cpu":1' /tmp/list
+	scx_vcpu list --json >/tmp/list 2>/dev/null || return 1
+	case "$(of_each cpu)" in
+	"0 0 1 " | "1 1 0 ") ;;
+	*) return 1 ;;
+	esac
 }
 vcpus_on 3
 until_ok two_cores || echo "cores-lost $(cat /tmp/list)"
