@@ -112,6 +112,29 @@ pub struct Environment {
     pub tools: BTreeMap<String, String>,
 }
 
+impl Environment {
+    /// Other programs took part as well, in another part of the run.
+    pub fn more_tools(&mut self, tools: &BTreeMap<String, String>) {
+        for (tool, version) in tools {
+            pool::join(self.tools.entry(tool.clone()).or_default(), version);
+        }
+    }
+
+    /// Told if not all of a result was measured with the same programs.
+    fn mixed(&self) -> Option<String> {
+        let several = self.tools.iter().filter(|(_, told)| told.contains(", "));
+        let several: Vec<String> = several
+            .map(|(tool, told)| format!("{tool} {told}"))
+            .collect();
+        (!several.is_empty()).then(|| {
+            format!(
+                "not all of it was measured with the same programs: {}",
+                several.join("; ")
+            )
+        })
+    }
+}
+
 /// A disk.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Disk {
@@ -369,6 +392,13 @@ pub enum ResultError {
 }
 
 impl RunResult {
+    /// What its reader has to know: its warnings, and whether several builds of a program
+    /// took part.
+    pub fn notices(&self) -> impl Iterator<Item = String> {
+        let warnings = self.warnings.iter().cloned();
+        warnings.chain(self.environment.mixed())
+    }
+
     /// Reads a result.
     ///
     /// # Errors

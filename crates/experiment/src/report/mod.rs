@@ -80,7 +80,7 @@ pub fn text(result: &RunResult) -> String {
     work::work(&mut out, result);
     pooled(&mut out, result, &analysis);
     legend(&mut out, result, &analysis);
-    for warning in &result.warnings {
+    for warning in result.notices() {
         line(&mut out, &format!("warning: {warning}"));
     }
     short::short(&mut out, result, &analysis);

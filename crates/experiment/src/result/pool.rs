@@ -186,9 +186,7 @@ impl RunResult {
             .environment
             .load_average
             .max(other.environment.load_average);
-        for (tool, version) in other.environment.tools {
-            join(self.environment.tools.entry(tool).or_default(), &version);
-        }
+        self.environment.more_tools(&other.environment.tools);
         for warning in other.warnings {
             if !self.warnings.contains(&warning) {
                 self.warnings.push(warning);
@@ -218,7 +216,7 @@ fn is_same(a: &Phase, b: &Phase) -> bool {
 }
 
 /// `more` after what is known, unless it is.
-fn join(known: &mut String, more: &str) {
+pub(super) fn join(known: &mut String, more: &str) {
     if known.is_empty() {
         more.clone_into(known);
     } else if !known.split(", ").any(|one| one == more) {
@@ -282,6 +280,8 @@ mod tests {
             }
         }
         "another CPU".clone_into(&mut faster.environment.cpu_model);
+        let build = "0.1.0 (sha256 ba7816bf)".to_owned();
+        faster.environment.tools.insert("ours".to_owned(), build);
         let pool = RunResult::pooled(named(&[one.clone(), faster.clone()]));
         let pool = pool.unwrap().unwrap();
         let row = |result: &RunResult| analyse(result).loads[0].rows[1].clone();
@@ -297,6 +297,19 @@ mod tests {
         );
         assert!(pool.environment.cpu_model.ends_with(", another CPU"));
         assert!(pool.warnings[0].contains("1.json"), "{:?}", pool.warnings);
+        assert!(
+            !pool
+                .notices()
+                .any(|notice| notice.contains("same programs"))
+        );
+
+        let mut older = one;
+        let build = "0.1.0 (sha256 cafe)".to_owned();
+        older.environment.tools.insert("ours".to_owned(), build);
+        let pool = RunResult::pooled(named(&[older, faster])).unwrap().unwrap();
+        let told = "with the same programs: ours 0.1.0 (sha256 cafe), 0.1.0 (sha256 ba7816bf)";
+        let notices: Vec<_> = pool.notices().collect();
+        assert!(notices[1].ends_with(told), "{notices:?}");
     }
 
     #[test]

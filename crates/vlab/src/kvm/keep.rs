@@ -76,10 +76,9 @@ impl Kept {
         }
         self.growing.adopt(before.scenario, before.phases)?;
         // Results of before said 1.
-        self.environment = Environment {
-            dilation: self.environment.dilation,
-            ..before.environment
-        };
+        let now = std::mem::replace(&mut self.environment, before.environment);
+        self.environment.dilation = now.dilation;
+        self.environment.more_tools(&now.tools);
         self.lab = Lab {
             disk_latency: self.lab.disk_latency,
             ..lab

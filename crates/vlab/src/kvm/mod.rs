@@ -157,7 +157,12 @@ pub(crate) fn run(
         policy: policies(&scenario),
         ..Lab::default()
     };
-    let environment = crate::run::environment(&parts.programs.vmigrater);
+    let Programs {
+        vmigrater,
+        scx_vcpu,
+        ..
+    } = &parts.programs;
+    let environment = crate::run::environment(&[vmigrater, scx_vcpu]);
     let mut kept = Kept::new(scenario, environment, lab, json);
     if resume {
         kept.resume()?;

@@ -11,6 +11,8 @@ use experiment::result::Disk;
 use experiment::result::Environment;
 use serde::Deserialize;
 use serde::Serialize;
+use sha2::Digest as _;
+use sha2::Sha256;
 
 use super::disk::DiskUnder;
 
@@ -46,22 +48,22 @@ fn kernel() -> (String, String) {
     (uname.release().to_string_lossy().into_owned(), mode)
 }
 
-/// Describes this machine. What cannot be found out stays empty: a result
-/// without the CPU's name is still a result.
-pub(super) fn describe(
-    disk: Option<Disk>,
-    vmigrater: Option<&Path>,
-    with_fio: bool,
-) -> Environment {
+/// Describes this machine; `programs` of ours take part, beside this one. What cannot be
+/// found out stays empty: a result without the CPU's name is still a result.
+pub(super) fn describe(disk: Option<Disk>, programs: &[&Path], with_fio: bool) -> Environment {
     let (kernel, preemption) = kernel();
-    let mut tools = BTreeMap::from([("vlab".to_owned(), env!("CARGO_PKG_VERSION").to_owned())]);
+    let mut tools = BTreeMap::new();
     if with_fio {
         tools.extend(version_of("fio".as_ref(), "fio-").map(|version| ("fio".to_owned(), version)));
     }
-    if let Some(program) = vmigrater {
-        let version = version_of(program.as_os_str(), "vmigrater ");
-        tools.extend(version.map(|version| ("vmigrater".to_owned(), version)));
-    }
+    let own = std::env::current_exe().unwrap_or_default();
+    let own = build(env!("CARGO_PKG_VERSION"), &own);
+    tools.insert("vlab".to_owned(), own);
+    tools.extend(programs.iter().filter_map(|program| {
+        let name = program.file_name()?.to_str()?;
+        let version = version_of(program.as_os_str(), &format!("{name} "))?;
+        Some((name.to_owned(), build(&version, program)))
+    }));
     Environment {
         date: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
         kernel,
@@ -126,6 +128,20 @@ fn load_average(loadavg: &str) -> f64 {
         .unwrap_or(0.0)
 }
 
+/// The version of a program of ours with what `sha256sum` says first of its file: versions
+/// are rare, and results of several days are put together. A commit would say less, of a tree
+/// with changes, and every commit would build all programs again.
+fn build(version: &str, program: &Path) -> String {
+    fs::read(program).map_or(version.to_owned(), |file| {
+        let start: String = Sha256::digest(&file)
+            .iter()
+            .take(4)
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        format!("{version} (sha256 {start})")
+    })
+}
+
 fn version_of(program: &std::ffi::OsStr, prefix: &str) -> Option<String> {
     let output = Command::new(program).arg("--version").output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;
@@ -135,6 +151,17 @@ fn version_of(program: &std::ffi::OsStr, prefix: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_build_is_told_by_its_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join("program");
+        // What is unknown is left out.
+        assert_eq!(build("0.1.0", &program), "0.1.0");
+        fs::write(&program, "abc").unwrap();
+        // FIPS 180-4, its own example.
+        assert_eq!(build("0.1.0", &program), "0.1.0 (sha256 ba7816bf)");
+    }
 
     #[test]
     fn the_preemption_mode_comes_from_the_debug_file_if_it_is_there() {

@@ -216,7 +216,8 @@ impl Kept {
             }
         }
         self.warnings = warnings;
-        self.environment = before.environment;
+        let now = std::mem::replace(&mut self.environment, before.environment);
+        self.environment.more_tools(&now.tools);
         let boots = self.growing.phases().iter().map(|phase| phase.boot);
         self.boot = boots.max().map_or(0, |last| last + 1);
         Ok(())

@@ -192,9 +192,10 @@ pub fn run(args: &RunArgs) -> anyhow::Result<String> {
             args.dir.display()
         ));
     }
+    let daemon = schedule::needs_daemon(&scenario).then_some(vmigrater.as_path());
     let environment = environment::describe(
         disk.as_ref().map(|under| under.disk.clone()),
-        schedule::needs_daemon(&scenario).then_some(vmigrater.as_path()),
+        daemon.as_slice(),
         schedule::needs_fio(&scenario),
     );
     let growing = Growing::new(args.backend.name(), scenario.clone(), args.json.as_deref());
@@ -317,9 +318,9 @@ pub fn report(result: &RunResult) -> String {
     text
 }
 
-/// This machine, for a run in which it reads no disk of its own.
-pub(crate) fn environment(vmigrater: &Path) -> experiment::result::Environment {
-    environment::describe(None, Some(vmigrater), false)
+/// This machine, for a run of these programs in which it reads no disk of its own.
+pub(crate) fn environment(programs: &[&Path]) -> experiment::result::Environment {
+    environment::describe(None, programs, false)
 }
 
 fn describe(step: &schedule::Step<'_>) -> String {

@@ -126,7 +126,7 @@ pub fn page(result: &RunResult) -> Result<String, askama::Error> {
         name: result.scenario.name.clone(),
         lead: lead(result),
         facts: facts(result),
-        warnings: result.warnings.clone(),
+        warnings: result.notices().collect(),
         sums: sums(&analysis, result),
         loads,
         states: TaskState::ALL
