@@ -11,7 +11,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 target := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo demo-vm test bench bench-native bench-vm bench-findings install fmt
+.PHONY: help setup build demo demo-vm test bench bench-native bench-vm bench-findings bench-findings-vm install fmt
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' $(MAKEFILE_LIST) | \
@@ -59,6 +59,9 @@ bench-vm: ## shares, attacks, the papers' mixes of VMs, what ordinary threads pa
 
 bench-findings: build ## what helps and what does not, with enough rounds to tell (as root, about 45 minutes)
 	CARGO_TARGET_DIR=$(target) scripts/bench-findings
+
+bench-findings-vm: build ## the same on real VMs, two rounds (ROUNDS=N; as root, about an hour)
+	CARGO_TARGET_DIR=$(target) scripts/bench-findings kvm
 
 install: build ## programs and systemd units below PREFIX=/usr/local
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(UNITDIR)
