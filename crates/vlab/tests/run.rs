@@ -151,6 +151,22 @@ fn help_teaches_and_bad_use_is_told_apart() {
     let missing = vlab().args(["run", "/nonexistent.toml"]).output().unwrap();
     assert_eq!(missing.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&missing.stderr).contains("/nonexistent.toml"));
+    let old = [
+        "run",
+        "/nonexistent.toml",
+        "--backend",
+        "kvm",
+        "--guest-kernel",
+        "5.10",
+    ];
+    let old = vlab().args(old).output().unwrap();
+    assert_eq!(old.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&old.stderr).into_owned();
+    assert!(
+        said.contains("'5.10'") && said.contains("6.1, 6.12, 7.3"),
+        "{said}"
+    );
+    assert_eq!(said.lines().count(), 1, "{said}");
 }
 
 #[test]

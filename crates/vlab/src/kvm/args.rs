@@ -5,14 +5,15 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use crate::vm::kernels;
 use crate::vm::userland;
 
 /// Options of the backend `kvm`.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Options of --backend kvm")]
 pub struct KvmArgs {
-    /// Kernel of the guests: 6.1, 6.12 or 7.3.
-    #[arg(long, value_name = "SERIES", default_value = "6.12")]
+    /// Kernel of the guests, of those that Debian has.
+    #[arg(long, value_name = "SERIES", default_value = "6.12", value_parser = kernels::names())]
     pub guest_kernel: String,
     /// Multiply all times of the scenario by this [default: 20 nested, 1 direct].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]

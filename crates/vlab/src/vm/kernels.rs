@@ -88,6 +88,11 @@ const TABLE: [Series; 7] = [
     },
 ];
 
+/// The values of an option that names a series.
+pub(crate) fn names() -> clap::builder::PossibleValuesParser {
+    TABLE.map(|row| row.name).into()
+}
+
 /// A kernel could not be had.
 #[derive(Debug, Error)]
 pub enum KernelError {
