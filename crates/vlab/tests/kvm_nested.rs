@@ -177,7 +177,7 @@ fn root_vm_nested_vms_that_are_named_do_and_weigh_what_is_said() {
     let ratio = phase.work[0].cpus / phase.work[1].cpus;
     assert!((2.5..6.5).contains(&ratio), "{:?}", phase.work);
     let all: f64 = phase.work.iter().map(|vm| vm.cpus).sum();
-    // Two pCPUs, in a window that is the same for both.
+    // Two pCPUs, over a time that is the same for both.
     assert!((1.0..2.001).contains(&all), "{:?}", phase.work);
     assert!(phase.liveness.iter().all(|one| one.alive));
     assert!(

@@ -10,8 +10,8 @@ use units::Ns;
 pub struct VmWork {
     /// Its name; with several alike, `name.n`.
     pub vm: String,
-    /// pCPUs that it had, in the mean over the window; on real VMs, over the time that the
-    /// windows of all VMs have in common.
+    /// pCPUs that it had, in the mean over the window; on real VMs, which have a window each,
+    /// over the time from the first one's opening to the last one's close.
     pub cpus: f64,
     /// Work of its pinned compute threads, in CPUs at full speed. On real VMs full speed is
     /// that beside the load without sharing; zero where that was not measured.

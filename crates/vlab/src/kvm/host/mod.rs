@@ -500,8 +500,10 @@ impl Lab {
 
     /// What each VM got done in its own window. Its compute is what its guest counts, per
     /// second: what that is of a CPU, who keeps the results knows. The pCPUs are those of the
-    /// time that all windows have in common: over windows of their own, which begin apart by
-    /// up to a turn, the VMs together would have had more of them than there are.
+    /// time from the first window's opening to the last one's close, in which all that is
+    /// measured runs in each VM ([`Self::guests_measure`]). Over windows of their own, which
+    /// open apart by up to some turns, the VMs together had more pCPUs than there are, and what
+    /// all windows have in common can be a few turns only.
     fn work(
         &self,
         events: &[scx_vcpu::trace::Event],
@@ -514,9 +516,9 @@ impl Lab {
             .each_vm()
             .zip(&self.guests)
             .zip(all.iter().zip(windows).zip(means));
-        let common = Span::common(windows);
+        let around = Span::around(windows);
         with.map(|(((name, vm), guest), ((measured, window), mean))| {
-            let window = common.unwrap_or(*window);
+            let window = around.unwrap_or(*window);
             let phase = &measured.phase;
             let own = vm.loads.as_ref().map(|loads| loads.first());
             let phases = || scenario.loads.iter().find(|load| load.name == phase.load);

@@ -30,11 +30,11 @@ impl Span {
         (from, to.min(self.to).max(from))
     }
 
-    /// The time that all windows have in common; none if they do not meet.
-    pub(super) fn common(windows: &[Self]) -> Option<Self> {
-        let from = windows.iter().map(|window| window.from).max()?;
-        let to = windows.iter().map(|window| window.to).min()?;
-        (from < to).then_some(Self { from, to })
+    /// From when the first of these windows opens until the last one closes.
+    pub(super) fn around(windows: &[Self]) -> Option<Self> {
+        let from = windows.iter().map(|window| window.from).min()?;
+        let to = windows.iter().map(|window| window.to).max()?;
+        Some(Self { from, to })
     }
 }
 
@@ -280,18 +280,15 @@ mod tests {
     }
 
     #[test]
-    fn windows_have_in_common_what_lies_in_each() {
+    fn what_is_around_windows_is_from_the_first_to_the_last() {
         let span = |from, to| Span {
             from: Time(from),
             to: Time(to),
         };
-        let common = Span::common(&[span(0, 10), span(4, 14), span(2, 12)]);
-        assert_eq!(
-            common.map(|common| (common.from, common.to)),
-            Some((Time(4), Time(10)))
-        );
-        assert!(Span::common(&[span(0, 10), span(10, 20)]).is_none());
-        assert!(Span::common(&[]).is_none());
+        let around = Span::around(&[span(2, 10), span(4, 14), span(20, 21)]);
+        let around = around.map(|around| (around.from, around.to));
+        assert_eq!(around, Some((Time(2), Time(21))));
+        assert!(Span::around(&[]).is_none());
     }
 
     #[test]
