@@ -95,7 +95,14 @@ fn every_scenario_for_the_simulator_can_be_built() {
                 continue;
             }
             seen += 1;
-            vlab::sim::check(&scenario).unwrap_or_else(|error| {
+            let checked = vlab::sim::check(&scenario);
+            // What a daemon costs that moves nothing is asked of real VMs alone.
+            if scenario.name == "kvm-watching" {
+                let refused = checked.unwrap_err().to_string();
+                assert!(refused.contains("has no dry run"), "{refused}");
+                continue;
+            }
+            checked.unwrap_or_else(|error| {
                 panic!("{} {}: {error}", scenario.name, scenario.point);
             });
         }

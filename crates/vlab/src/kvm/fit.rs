@@ -333,6 +333,7 @@ mod tests {
             "kvm-network-mixed.toml",
             "kvm-one-queue.toml",
             "kvm-smoke.toml",
+            "kvm-watching.toml",
             "kvm-what-helps.toml",
         ];
         assert_eq!(found, known);
