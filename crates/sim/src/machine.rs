@@ -32,6 +32,11 @@ pub struct Costs {
     /// out of its idle loop. Paid by whoever was woken, before it runs, in addition to
     /// `vcpu_switch` if another vCPU has had the pCPU meanwhile.
     pub vcpu_wake: Ns,
+    /// Added to `vcpu_wake` for as long as others have had the pCPU meanwhile, in
+    /// thousandths of that time: what a woken vCPU finds gone from the caches.
+    pub vcpu_wake_cold: u32,
+    /// So much time of others counts for `vcpu_wake_cold` at most.
+    pub wake_cold_after: Ns,
     /// Added when others have had the pCPU, in proportion to how long, up to all of
     /// it after `cache_after`: caches and TLB have to be filled again.
     pub vcpu_cache: Ns,
@@ -50,6 +55,8 @@ impl Costs {
     pub const FREE: Self = Self {
         vcpu_switch: Ns::ZERO,
         vcpu_wake: Ns::ZERO,
+        vcpu_wake_cold: 0,
+        wake_cold_after: Ns::ZERO,
         vcpu_cache: Ns::ZERO,
         cache_after: Ns::from_ms(1),
         vcpu_migration: Ns::ZERO,
@@ -67,6 +74,8 @@ impl Default for Costs {
         Self {
             vcpu_switch: Ns::from_us(5),
             vcpu_wake: Ns::ZERO,
+            vcpu_wake_cold: 0,
+            wake_cold_after: Ns::ZERO,
             vcpu_cache: Ns::ZERO,
             cache_after: Ns::from_ms(1),
             vcpu_migration: Ns::from_us(5),
@@ -228,6 +237,8 @@ pub struct VcpuFacts {
     pub(crate) epoch: u32,
     /// When it last lost a pCPU.
     pub(crate) left: Time,
+    /// How long that pCPU had been idle by then, in all.
+    pub(crate) left_idle: Ns,
     /// When it began to wait on its pCPU.
     pub(crate) wait_began: Time,
     /// It was woken and has not had a pCPU since.
@@ -273,6 +284,18 @@ pub struct Machine {
     pub vms: Vec<VmFacts>,
     pub(crate) started: Time,
     pub(crate) log: Option<VcpuLog>,
+}
+
+impl Pcpu {
+    /// How long it has been idle so far.
+    pub(crate) fn idled(&self, now: Time) -> Ns {
+        let open = if self.activity == Activity::Idle {
+            now.since(self.since)
+        } else {
+            Ns::ZERO
+        };
+        self.spent[Activity::Idle as usize] + open
+    }
 }
 
 impl Machine {
@@ -336,6 +359,7 @@ impl Machine {
                 ipis_sent: 0,
                 epoch: 0,
                 left: Time::ZERO,
+                left_idle: Ns::ZERO,
                 wait_began: Time::ZERO,
                 woken: false,
                 waits_in_guest: false,

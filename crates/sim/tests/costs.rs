@@ -317,3 +317,29 @@ fn a_wake_up_alone_costs_the_wake() {
     assert_eq!(sim.machine().pcpus[0].switches, 1);
     assert_eq!(sim.guest(VmId(0)).tasks()[0].on_cpu, Ns::from_us(2000));
 }
+
+/// What others leave in the caches is paid for by who is woken, by how long they had the
+/// pCPU: at 1 ms it sleeps for 1 ms, beside a hog that is 100 us of the next work.
+#[test]
+fn a_wake_up_costs_a_part_of_what_others_have_run() {
+    let costs = |after: Ns| Costs {
+        vcpu_wake_cold: 100,
+        wake_cold_after: after,
+        ..Costs::FREE
+    };
+    let sim = napping(costs(Ns::from_ms(10)), true, Ns::from_us(5200));
+    let [naps, hog] = &sim.machine().vcpus[..] else {
+        panic!("two vCPUs");
+    };
+    assert_eq!(naps.work, Ns::from_us(3000));
+    assert_eq!(naps.ran, Ns::from_us(3200));
+    assert_eq!(hog.ran, Ns::from_us(2000));
+    assert_eq!(switching(&sim, 0), Ns::from_us(200));
+    // No more than half a millisecond of theirs counts.
+    let sim = napping(costs(Ns::from_us(500)), true, Ns::from_us(5100));
+    assert_eq!(switching(&sim, 0), Ns::from_us(100));
+    // Nobody else has had it.
+    let sim = napping(costs(Ns::from_ms(10)), false, Ns::from_us(5000));
+    assert_eq!(sim.machine().vcpus[0].work, Ns::from_us(3000));
+    assert_eq!(switching(&sim, 0), Ns::ZERO);
+}

@@ -92,6 +92,7 @@ impl Sim {
             return;
         }
         let mut cost = Ns::ZERO;
+        let mut others = Ns::ZERO;
         p.turns += 1;
         if p.last != Some(vcpu) {
             p.switches += 1;
@@ -101,11 +102,21 @@ impl Sim {
             let after = costs.cache_after.max(Ns(1));
             let cold = away.min(after).as_ns();
             cost += costs.vcpu_cache.scaled(cold, after.as_ns());
+            let v = &self.machine.vcpus[vcpu.index()];
+            let stayed = v.last_pcpu == Some(pcpu);
+            let idle = if stayed {
+                p.idled(now) - v.left_idle
+            } else {
+                Ns::ZERO
+            };
+            others = away - idle;
             self.machine.vcpus[vcpu.index()].switched_in += 1;
         }
         let v = &mut self.machine.vcpus[vcpu.index()];
         if std::mem::take(&mut v.woken) {
             cost += costs.vcpu_wake;
+            let cold = others.min(costs.wake_cold_after);
+            cost += cold.scaled(u64::from(costs.vcpu_wake_cold), 1000);
         }
         if v.last_pcpu.is_some_and(|last| last != pcpu) {
             v.migrations += 1;

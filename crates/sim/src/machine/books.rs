@@ -29,6 +29,9 @@ impl Machine {
         let has = matches!(state, State::Running(_) | State::Waiting(_));
         if had && !has {
             v.left = now;
+            if let State::Running(pcpu) | State::Waiting(pcpu) = v.state {
+                v.left_idle = self.pcpus[pcpu.index()].idled(now);
+            }
         }
         let mut ran = Ns::ZERO;
         match v.state {
@@ -85,13 +88,7 @@ impl Machine {
             if sum != total {
                 return Err(format!("pCPU {n} has had {sum} of {total}"));
             }
-            let idle = p.spent[Activity::Idle as usize]
-                + if p.activity == Activity::Idle {
-                    open
-                } else {
-                    Ns::ZERO
-                };
-            given += total - idle;
+            given += total - p.idled(now);
             if (p.activity == Activity::Idle) != p.vcpu.is_none() {
                 return Err(format!("pCPU {n} is {:?} with {:?}", p.activity, p.vcpu));
             }
