@@ -67,8 +67,11 @@ pub struct Parameter {
     pub value: f64,
     /// Was it replaced on the command line (`--set`)?
     pub set: bool,
-    /// Rows that fixed it, as `experiment/row`; empty: a choice.
+    /// Rows that fixed it, or from which a fit began, as `experiment/row`.
     pub fixed_by: Vec<String>,
+    /// Where its value comes from.
+    #[serde(default)]
+    pub origin: String,
     /// Why it is what it is.
     pub why: String,
 }
@@ -114,7 +117,8 @@ pub struct Row {
     /// Simulated over published less 1; `None` where nothing, or zero, was published, and
     /// where nothing came out.
     pub error: Option<f64>,
-    /// The published figure fixed a parameter: its error says nothing.
+    /// Parameters are fitted to the published figure, or it alone has fixed one: its error
+    /// says how well that went, and nothing about figures that are not known here.
     pub fixed: bool,
     /// The published figure, or one that follows from it, went into the simulation:
     /// that it comes out again says less than nothing.
@@ -163,11 +167,17 @@ impl Row {
         }
     }
 
-    /// Does it say anything about the simulator: was it published, and did it neither fix
-    /// a parameter nor go in?
+    /// Was it published, and did it not go in?
+    #[must_use]
+    pub const fn counts(&self) -> bool {
+        self.published.is_some() && !self.input
+    }
+
+    /// Does it say anything about figures that are not known here: does it count, and has
+    /// no parameter seen it?
     #[must_use]
     pub const fn tells(&self) -> bool {
-        self.published.is_some() && !self.fixed && !self.input
+        self.counts() && !self.fixed
     }
 
     /// Least and most of the seeds, if there are several.
@@ -259,6 +269,7 @@ pub(crate) mod tests {
                 value: 2.5,
                 set: true,
                 fixed_by: vec!["figx/a/ours".to_owned()],
+                origin: "fitted from 1 to 9".to_owned(),
                 why: "so".to_owned(),
             }],
             experiments: vec![Experiment {

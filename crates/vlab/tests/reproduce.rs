@@ -40,8 +40,8 @@ fn the_same_statements_hold_as_before() {
     insta::assert_snapshot!("statements", text);
 }
 
-/// Which configurations are simulated, and what each figure is: `*` fixed a parameter,
-/// `=` went in, `?` is a prediction with nothing published beside it.
+/// Which configurations are simulated, and what each figure is: `*` parameters are fitted
+/// to, `=` went in, `?` is a prediction with nothing published beside it.
 #[test]
 fn the_same_configurations_are_simulated_as_before() {
     let mut text = String::new();

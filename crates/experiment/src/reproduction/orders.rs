@@ -3,8 +3,7 @@
 //!
 //! Asked of each configuration of which figures of two systems or more were published:
 //! bars of one group of [`figures()`], figures that name nothing but a system, and ratios
-//! of one system over another. Configurations all of whose figures fixed something, or
-//! went in, are left out.
+//! of one system over another. Configurations all of whose figures went in are left out.
 
 use std::cmp::Ordering;
 
@@ -115,7 +114,7 @@ fn order(name: String, bars: &[(&str, &Row)]) -> Option<Order> {
         Some(((*system).to_owned(), figures?, row.simulated))
     });
     let known: Vec<_> = known.collect();
-    let free = bars.iter().any(|(_, row)| row.tells());
+    let free = bars.iter().any(|(_, row)| row.counts());
     (known.len() > 1 && free).then(|| Order::new(name, &known))
 }
 
@@ -126,7 +125,7 @@ fn ratio(row: &Row) -> Option<Order> {
         None => (row.name.as_str(), false),
     };
     let (above, below) = name.rsplit_once(" over ")?;
-    if !SYSTEMS.contains(&below) || !row.tells() || !row.simulated.is_finite() {
+    if !SYSTEMS.contains(&below) || !row.counts() || !row.simulated.is_finite() {
         return None;
     }
     let above = above.rsplit(['/', ':', ',']).next()?.trim();
@@ -186,20 +185,19 @@ mod tests {
         assert!(orders(&right)[0].holds());
     }
 
-    /// One system that is known has no order, and neither has what all fixed something
-    /// or went in.
+    /// One system that is known has no order, and neither has what all went in.
     #[test]
     fn only_configurations_that_can_be_wrong_are_counted() {
         let unknown = Row::new("x/vSlicer", 2.0, None, false);
         assert!(found(&[row("x/vanilla", 1.0, 1.0), unknown]).is_empty());
-        let fixed = Row::new("x/isacs", 2.0, Some(2.0), true);
-        let input = Row {
+        let input = |name: &str| Row {
             input: true,
-            ..row("x/credit2", 1.0, 1.0)
+            ..row(name, 1.0, 1.0)
         };
-        assert!(found(&[fixed.clone(), input.clone()]).is_empty());
-        let rows = [fixed, input, row("x/credit1", 3.0, 3.0)];
-        assert_eq!(found(&rows).len(), 1);
+        let inputs = [input("x/credit2"), input("x/isacs")];
+        assert!(found(&inputs).is_empty());
+        let fitted = Row::new("x/isacs", 2.0, Some(2.0), true);
+        assert_eq!(found(&[fitted, input("x/credit2")]).len(), 1);
         assert!(found(&[row("x/hot", 1.0, 1.0), row("x/cold", 2.0, 1.0)]).is_empty());
     }
 

@@ -48,19 +48,19 @@ impl Tally {
         self.in_order += as_published.count();
     }
 
-    /// Median error of the rows that fixed nothing.
+    /// Of all rows but inputs.
     #[must_use]
-    pub fn median(&self) -> Option<f64> {
-        Some(Errors::of(&self.predicted)?.median)
+    pub fn all(&self) -> Option<Errors> {
+        Errors::of(&[&self.predicted[..], &self.calibrated].concat())
     }
 
-    /// Of the rows that fixed nothing.
+    /// Of the rows that no parameter has seen.
     #[must_use]
     pub fn predicted(&self) -> Option<Errors> {
         Errors::of(&self.predicted)
     }
 
-    /// Of the rows that fixed a parameter.
+    /// Of the rows that parameters are fitted to.
     #[must_use]
     pub fn calibrated(&self) -> Option<Errors> {
         Errors::of(&self.calibrated)
@@ -88,8 +88,9 @@ impl Tally {
     pub(super) fn summary(&self) -> String {
         let mut text = String::from("\n");
         for (what, errors) in [
-            ("rows that fixed no parameter", self.predicted()),
-            ("rows that fixed a parameter (*)", self.calibrated()),
+            ("published rows", self.all()),
+            ("of them fitted to (*)", self.calibrated()),
+            ("of them kept out of the fit", self.predicted()),
         ] {
             if let Some(errors) = errors {
                 let _ = writeln!(text, "{what}: {}", errors.text());

@@ -2,8 +2,8 @@
 //! `vlab reproduce`: the papers' experiments (13.1 to 13.5), simulated, beside what
 //! was published.
 //!
-//! `parameters.toml` has every open parameter with the rows that fixed it, `setup.toml`
-//! what the sources state of set-ups, `published.toml` the figures, `inputs.toml` those of
+//! `parameters.toml` has every open parameter with its range and the rows that first fixed
+//! it, `fit` looks for values there, `setup.toml` has what the sources state of set-ups, `published.toml` the figures, `inputs.toml` those of
 //! them that went in; one module per paper has the set-ups, `mix` builds
 //! machines, `workloads` has what runs in them, also those of a scenario's tables (`vms`, `vm_tasks`, `platforms`), `did`
 //! says what they did, `outcome` compares. One set of parameters for all
@@ -12,6 +12,7 @@
 
 mod did;
 mod experiments;
+mod fit;
 mod isacs;
 mod ische;
 mod jupiter;
@@ -57,8 +58,8 @@ use crate::run::check_json;
 
 /// Simulates the papers' experiments and compares.
 ///
-/// A `*` marks a published figure that fixed a parameter: its error says nothing. A `=`
-/// marks one that went into the simulation.
+/// A `*` marks a published figure that parameters are fitted to (--fit), a `=` one that
+/// went into the simulation; those without a mark were kept out of the fit.
 #[derive(Args, Clone, Debug, Default)]
 pub struct ReproduceArgs {
     /// Only this one, for instance fig9; a prefix will do. Without: all.
@@ -81,7 +82,7 @@ pub struct ReproduceArgs {
     /// Another value for an open parameter: how much does it matter?
     #[arg(long, value_name = "NAME=VALUE")]
     pub set: Vec<String>,
-    /// Shows the parameters, with the rows that fixed them.
+    /// Shows the parameters, with where their values come from.
     #[arg(long)]
     pub parameters: bool,
     /// Halves and doubles each parameter by itself, or only those whose names begin
@@ -90,8 +91,13 @@ pub struct ReproduceArgs {
     pub sensitivity: Option<String>,
     /// Keep finished runs of --sensitivity here: the same command goes on with what is
     /// missing, and does only what is new after a change of parameters.toml's `try`.
-    #[arg(long, value_name = "DIR", requires = "sensitivity")]
+    #[arg(long, value_name = "DIR")]
     pub keep: Option<PathBuf>,
+    /// Looks for values of the open parameters, within their ranges, that bring the
+    /// figures nearer to the published ones; gone through at most so often with each step.
+    #[arg(long, value_name = "SWEEPS", num_args = 0..=1, default_missing_value = "2",
+        conflicts_with_all = ["sensitivity", "json", "spread", "list", "parameters"])]
+    pub fit: Option<u32>,
     /// Instead of the usual warm-up and window, one round of these: for tests that
     /// compare set-ups and not with what was published.
     #[arg(skip)]
@@ -136,6 +142,15 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<String> {
             found.save(json)?;
         }
         return Ok(found.text());
+    }
+    if let Some(sweeps) = args.fit {
+        let wanted = fit::Wanted {
+            chosen: &chosen(args.experiment.as_deref().unwrap_or(""))?,
+            quick: args.quick,
+            sweeps,
+        };
+        let memo = Memo::of(args.keep.as_deref())?;
+        return fit::fit(&wanted, &parameters, &outcome::published()?, &memo);
     }
     check_json(args.json.as_deref())?;
     let reproduction = reproduce(args)?;
@@ -270,12 +285,8 @@ fn simulate(
 
 fn described(parameters: &Parameters) -> String {
     let line = |p: &parameters::Parameter| {
-        let fixed_by = if p.fixed_by.is_empty() {
-            "a choice".to_owned()
-        } else {
-            format!("fixed by {}", p.fixed_by.join(", "))
-        };
-        format!("{:<28} {:>9}  {fixed_by}; {}\n", p.name, p.value, p.why)
+        let (name, value) = (&p.name, p.value);
+        format!("{name:<28} {value:>9}  {}; {}\n", p.origin(), p.why)
     };
     let stated =
         |c: &parameters::Constant| format!("{:<28} {:>9}  stated; {}\n", c.name, c.value, c.source);

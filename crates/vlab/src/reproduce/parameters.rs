@@ -42,13 +42,21 @@ pub(super) struct Constant {
 pub(super) struct Parameter {
     pub(super) name: String,
     pub(super) value: f64,
-    /// Rows of published.toml, as `experiment/row`; empty: a choice.
+    /// Rows of published.toml, as `experiment/row`, that fixed it, or from which `--fit`
+    /// began; empty: none in particular.
     #[serde(default)]
     pub(super) fixed_by: Vec<String>,
     /// Values whose effect is shown instead of half and twice the value: for a switch,
     /// a zero, or where half and twice would mean nothing.
     #[serde(default, rename = "try")]
     pub(super) others: Vec<f64>,
+    /// Where `--fit` looks for it, least and most: what is plausible. Without: among
+    /// `try`, or nowhere.
+    #[serde(default)]
+    pub(super) range: Option<[f64; 2]>,
+    /// `--fit` leaves it as it is.
+    #[serde(default)]
+    pub(super) kept_as_it_is: bool,
     /// Where it comes from otherwise, or why it is what it is.
     pub(super) why: String,
     /// Its value was replaced.
@@ -64,8 +72,32 @@ impl Parameter {
             value: self.value,
             set: self.set,
             fixed_by: self.fixed_by.clone(),
+            origin: self.origin(),
             why: self.why.clone(),
         }
+    }
+
+    /// Where its value comes from.
+    pub(super) fn origin(&self) -> String {
+        let rows = self.fixed_by.join(", ");
+        let fitted = match self.range {
+            Some([least, most]) => format!("fitted from {least} to {most}"),
+            None if self.is_fitted() => {
+                let others: Vec<String> = self.others.iter().map(f64::to_string).collect();
+                format!("fitted, or else {}", others.join(", "))
+            }
+            None if rows.is_empty() => return "a choice".to_owned(),
+            None => return format!("fixed by {rows}"),
+        };
+        match rows.is_empty() {
+            true => fitted,
+            false => format!("{fitted}, first fixed by {rows}"),
+        }
+    }
+
+    /// May `--fit` choose another value?
+    pub(super) fn is_fitted(&self) -> bool {
+        self.range.is_some() || (!self.kept_as_it_is && !self.others.is_empty())
     }
 
     /// Values whose effect is worth showing.

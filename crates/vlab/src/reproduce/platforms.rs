@@ -94,27 +94,30 @@ pub(crate) struct Paper {
 /// There is none.
 pub(super) fn costs(p: &Parameters, name: &str) -> anyhow::Result<Costs> {
     // Only what a machine needs is asked for: the sensitivity table goes by that.
-    let kvm = || -> anyhow::Result<Costs> {
-        Ok(Costs {
+    Ok(match name {
+        "paper-kvm" => Costs {
             vcpu_switch: p.us("kvm.switch_us")?,
             vcpu_cache: p.us("kvm.cache_us")?,
             ..Costs::default()
-        })
-    };
-    Ok(match name {
-        "paper-kvm" => kvm()?,
+        },
         "paper-xen" => Costs {
             vcpu_switch: p.us("xen.switch_us")?,
             vcpu_cache: p.us("xen.cache_us")?,
             ..Costs::default()
         },
         "paper-smt" => Costs {
+            vcpu_switch: p.us("smt.switch_us")?,
+            vcpu_cache: p.us("smt.cache_us")?,
             vcpu_wake: p.us("smt.wake_us")?,
-            ..kvm()?
+            vcpu_wake_cold: (p.get("smt.wake_cold")? * 1000.0) as u32,
+            wake_cold_after: Ns::from_ms(p.whole("smt.wake_cold_ms")?),
+            ..Costs::default()
         },
         "paper-jupiter" => Costs {
+            vcpu_switch: p.us("jupiter.switch_us")?,
+            vcpu_cache: p.us("jupiter.cache_us")?,
             vcpu_wake: p.us("jupiter.wake_us")?,
-            ..kvm()?
+            ..Costs::default()
         },
         _ => {
             let names = NAMES.join(", ");
@@ -176,6 +179,7 @@ pub(super) fn tuning(p: &Parameters, name: &str) -> anyhow::Result<Tuning> {
         "paper-smt" => Tuning {
             poll_max: p.us("smt.poll_max_us")?,
             retain: p.us("smt.retain_us")?,
+            period: p.ms("smt.period_ms")?,
             yields: p.get("smt.yields")? != 0.0,
             ..Tuning::default()
         },

@@ -28,6 +28,8 @@ pub use self::document::Variation;
 pub use self::document::Varied;
 use super::Experiment;
 use super::effort_of;
+use super::fit::fitted;
+use super::fit::loss;
 use super::mix::Effort;
 use super::mix::Memo;
 use super::outcome::Outcome;
@@ -40,6 +42,12 @@ use crate::run::Unusable;
 
 /// A row has not moved if it is no further from what it was.
 const MOVED: f64 = 0.01;
+
+/// A row holds a parameter if it loses so much more with another value.
+const HELD: f64 = 0.02;
+
+/// So many rows that hold a parameter are named.
+const NAMED: usize = 2;
 
 /// How often all is simulated with other seeds.
 const SEEDS: u64 = 2;
@@ -70,6 +78,9 @@ pub(super) struct Wanted<'a> {
 
 /// The experiments beside what was published.
 type All = Vec<reproduction::Experiment>;
+
+/// What comes out otherwise, by experiment.
+type Changed<'a> = BTreeMap<usize, &'a reproduction::Experiment>;
 
 /// All experiments as the parameters are.
 struct Base {
@@ -134,20 +145,25 @@ pub(super) fn vary(
     let varied = names.iter().map(|parameter| {
         let read_by = base.all.iter().zip(&base.read);
         let read_by = read_by.filter(|(_, read)| read.contains(&parameter.name));
-        let variations = parameter.others().into_iter().filter_map(|value| {
+        let changes = parameter.others().into_iter().map(|value| {
             let of = done.iter().filter(|(job, _)| {
                 job.name == parameter.name && job.value.total_cmp(&value).is_eq()
             });
-            let changed: BTreeMap<usize, &reproduction::Experiment> =
-                of.map(|(job, judged)| (job.experiment, judged)).collect();
-            (!changed.is_empty()).then(|| variation(value, parameter, &base, &changed, &by_chance))
+            let changed: Changed = of.map(|(job, judged)| (job.experiment, judged)).collect();
+            (value, changed)
         });
+        let changes: Vec<(f64, Changed<'_>)> =
+            changes.filter(|(_, changed)| !changed.is_empty()).collect();
+        let held_by = held_by(&base, &changes);
+        let variations = changes
+            .iter()
+            .map(|(value, changed)| variation(*value, &held_by, &base, changed, &by_chance));
         Varied {
             name: parameter.name.clone(),
             value: parameter.value,
-            fixed_by: parameter.fixed_by.clone(),
             read_by: read_by.map(|(e, _)| e.name.clone()).collect(),
             variations: variations.collect(),
+            held_by,
         }
     });
     Ok(Sensitivity {
@@ -242,6 +258,26 @@ impl Lab<'_> {
     }
 }
 
+/// The rows that hold a parameter where it is: those fitted to that lose most with other
+/// values, most first.
+fn held_by(base: &Base, changes: &[(f64, Changed<'_>)]) -> Vec<String> {
+    let mut most: BTreeMap<String, f64> = BTreeMap::new();
+    for (n, after) in changes.iter().flat_map(|(_, changed)| changed) {
+        let before = &base.all[*n];
+        for old in before.rows.iter().filter(|row| fitted(row)) {
+            let new = after.rows.iter().find(|row| row.name == old.name);
+            let more = new.map_or(1.0, loss) - loss(old);
+            let most = most
+                .entry(format!("{}/{}", before.name, old.name))
+                .or_default();
+            *most = most.max(more);
+        }
+    }
+    let mut most: Vec<(String, f64)> = most.into_iter().filter(|(_, m)| *m > HELD).collect();
+    most.sort_by(|a, b| b.1.total_cmp(&a.1));
+    most.into_iter().take(NAMED).map(|(row, _)| row).collect()
+}
+
 /// How far a figure is from what it was, relative.
 fn change(old: f64, new: f64) -> f64 {
     (new / old - 1.0).abs()
@@ -265,9 +301,9 @@ fn by_chance(base: &Base) -> Vec<String> {
 
 fn variation(
     value: f64,
-    parameter: &Parameter,
+    held_by: &[String],
     base: &Base,
-    changed: &BTreeMap<usize, &reproduction::Experiment>,
+    changed: &Changed<'_>,
     by_chance: &[String],
 ) -> Variation {
     let all = base.all.iter().enumerate();
@@ -302,7 +338,7 @@ fn variation(
                 by.push(moved);
             }
             let row = format!("{}/{}", before.name, old.name);
-            if parameter.fixed_by.contains(&row) {
+            if held_by.contains(&row) {
                 let finite = |value: f64| Some(value).filter(|value| value.is_finite());
                 found.fixing.push(Fixing {
                     row,
@@ -425,18 +461,12 @@ mod tests {
             read: Vec::new(),
             seeds: vec![vec![experiment([1.0, 1.2, 1.0], [false, true])]],
         };
-        let mut parameter = Parameters::load(&[])
-            .unwrap()
-            .iter()
-            .next()
-            .unwrap()
-            .clone();
-        parameter.fixed_by = vec!["figx/c".to_owned()];
         let chance = by_chance(&base);
         assert_eq!(chance, ["figx: x"]);
         let after = experiment([1.3, 1.1, 1.005], [false, false]);
         let changed = BTreeMap::from([(0, &after)]);
-        let found = variation(4.0, &parameter, &base, &changed, &chance);
+        let held_by = ["figx/c".to_owned()];
+        let found = variation(4.0, &held_by, &base, &changed, &chance);
         assert_eq!((found.rows, found.moved), (3, 1));
         assert!((found.by.unwrap() - 0.3).abs() < 1e-9);
         assert_eq!(found.turned.len(), 1);
@@ -445,6 +475,43 @@ mod tests {
             ("figx: y", false)
         );
         assert_eq!(found.fixing[0].after, Some(1.005));
+    }
+
+    /// The row that loses most when the value is another one is named first, and one that
+    /// is kept out or gains by it is not.
+    #[test]
+    fn a_parameter_is_held_by_the_rows_that_lose_with_another_value() {
+        let row = |name: &str, value, fitted| Row::new(name, value, Some(1.0), fitted);
+        let experiment = |values: [f64; 4]| reproduction::Experiment {
+            name: "figx".to_owned(),
+            title: String::new(),
+            warmup: Ns::ZERO,
+            window: Ns::ZERO,
+            seeds: 1,
+            rows: vec![
+                row("a", values[0], true),
+                row("b", values[1], true),
+                row("c", values[2], true),
+                row("out", values[3], false),
+            ],
+            not_simulated: Vec::new(),
+            shapes: Vec::new(),
+            orders: Vec::new(),
+        };
+        let base = Base {
+            all: vec![experiment([1.0, 1.0, 2.0, 1.0])],
+            read: Vec::new(),
+            seeds: Vec::new(),
+        };
+        let (less, more) = (
+            experiment([1.1, 1.0, 1.0, 9.0]),
+            experiment([1.0, 1.5, 1.0, 9.0]),
+        );
+        let changes = [
+            (0.5, BTreeMap::from([(0, &less)])),
+            (2.0, BTreeMap::from([(0, &more)])),
+        ];
+        assert_eq!(held_by(&base, &changes), ["figx/b", "figx/a"]);
     }
 
     /// docs/results has every parameter, as it is now, and docs/reproduction.md a line for
@@ -460,8 +527,8 @@ mod tests {
         let parameters = Parameters::load(&[]).unwrap();
         assert_eq!(kept.parameters.len(), parameters.iter().count());
         for (parameter, varied) in parameters.iter().zip(&kept.parameters) {
-            let Parameter { name, fixed_by, .. } = parameter;
-            assert_eq!((name, fixed_by), (&varied.name, &varied.fixed_by));
+            let name = &parameter.name;
+            assert_eq!(name, &varied.name);
             assert!((parameter.value - varied.value).abs() < 1e-9, "{name}");
             let values: Vec<f64> = varied.variations.iter().map(|v| v.value).collect();
             let others = match varied.read_by.is_empty() {

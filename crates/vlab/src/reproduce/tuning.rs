@@ -37,6 +37,8 @@ pub(crate) struct Tuning {
     pub(super) isacs_wake_preempts: bool,
     /// First timeout of vSMT-IO's context retention.
     pub(super) retain: Ns,
+    /// What vSMT-IO measures for before it decides anything anew.
+    pub(super) period: Ns,
     /// See `VsmtioSettings::yields`.
     pub(super) yields: bool,
     /// Periods between two looks of vSMT-IO's adjuster.
@@ -54,6 +56,7 @@ impl Default for Tuning {
             isacs_moves_any: false,
             isacs_wake_preempts: false,
             retain: ltcr::Settings::default().initial,
+            period: ltcr::Settings::default().period,
             yields: false,
             adjust_every: 1,
         }
@@ -128,6 +131,7 @@ pub(crate) fn tuned(name: &str, sharing: &Sharing, tuning: &Tuning) -> anyhow::R
         Settings::Vsmtio(own) => {
             if let Some(ltcr) = &mut own.ltcr {
                 ltcr.initial = tuning.retain;
+                ltcr.period = tuning.period;
             }
             own.yields = tuning.yields;
             own.adjust_every = tuning.adjust_every;

@@ -70,6 +70,26 @@ const PLATFORM: &str = "paper-smt";
 
 /// A machine of `threads` hyperthreads and this mean device time.
 pub(super) fn machine(p: &Parameters, threads: u32, wait: Ns, vms: Vec<Vm>) -> anyhow::Result<Mix> {
+    machine_of(p, "smt.groups", threads, wait, vms)
+}
+
+/// That of table 3.1 and Fig 3.1: two VMs of 48 vCPUs.
+pub(super) fn motivation_machine(p: &Parameters, wait: Ns, vms: Vec<Vm>) -> anyhow::Result<Mix> {
+    let threads = p.count("smt.threads")?;
+    machine_of(p, "smt.motivation_groups", threads, wait, vms)
+}
+
+/// VMs are control groups, as under libvirt, if the parameter `groups` says so.
+fn machine_of(
+    p: &Parameters,
+    groups: &str,
+    threads: u32,
+    wait: Ns,
+    mut vms: Vec<Vm>,
+) -> anyhow::Result<Mix> {
+    if p.get(groups)? != 0.0 {
+        vms = vms.into_iter().map(Vm::grouped).collect();
+    }
     let spread_permille = (p.get("smt.wait_spread")? * 1000.0) as u32;
     let channels = p.count("smt.channels")?;
     let rate = p.whole("smt.mb_per_s")? * 1_000_000;
@@ -94,15 +114,6 @@ pub(super) fn machine(p: &Parameters, threads: u32, wait: Ns, vms: Vec<Vm>) -> a
     })
 }
 
-/// Where vCPUs may run: anywhere, and as a control group of libvirt if so decided.
-fn placed(p: &Parameters, vm: Vm) -> anyhow::Result<Vm> {
-    Ok(if p.get("smt.groups")? != 0.0 {
-        vm.grouped()
-    } else {
-        vm
-    })
-}
-
 /// The device that an I/O benchmark waits for, and the one behind which a server's
 /// clients are.
 const DISK: u32 = 0;
@@ -110,24 +121,24 @@ const NETWORK: u32 = 1;
 
 /// A VM with a task of this workload for each vCPU.
 pub(super) fn io_vm(p: &Parameters, vcpus: u32, load: &str) -> anyhow::Result<Vm> {
-    on_each(p, vcpus, work(p, load, DISK)?)
+    Ok(on_each(vcpus, work(p, load, DISK)?))
 }
 
 /// A VM with such a task for each vCPU, which stays there.
-fn on_each(p: &Parameters, vcpus: u32, work: Work) -> anyhow::Result<Vm> {
+fn on_each(vcpus: u32, work: Work) -> Vm {
     let tasks = (0..vcpus).map(|v| Task::pinned(v, work)).collect();
-    placed(p, Vm::new(vcpus, tasks))
+    Vm::new(vcpus, tasks)
 }
 
 pub(super) fn cpu_vm(p: &Parameters, vcpus: u32) -> anyhow::Result<Vm> {
-    on_each(p, vcpus, work(p, "compute", DISK)?)
+    Ok(on_each(vcpus, work(p, "compute", DISK)?))
 }
 
 /// The partner of a benchmark. Most compute; a server answers requests.
 pub(super) fn partner_vm(p: &Parameters, b: &Benchmark, vcpus: u32) -> anyhow::Result<Vm> {
     match b.serves {
         None => cpu_vm(p, vcpus),
-        Some(load) => on_each(p, vcpus, work(p, load, NETWORK)?),
+        Some(load) => Ok(on_each(vcpus, work(p, load, NETWORK)?)),
     }
 }
 
@@ -153,7 +164,9 @@ pub(super) fn smt(p: &Parameters, effort: Effort<'_>) -> anyhow::Result<Outcome>
     let speed = |others: Vec<Vm>, wait: Ns, policy: &str| -> anyhow::Result<f64> {
         let mut vms = vec![matmul()?];
         vms.extend(others);
-        let mix = machine(p, 2, wait, vms)?;
+        let mut mix = machine(p, 2, wait, vms)?;
+        // Who switches all the time does nothing else: what they do in between is short.
+        mix.costs.vcpu_switch = Ns::from_ms(1);
         Ok(run(&mix, policy, effort)?.vms[0].compute)
     };
     let alone = speed(Vec::new(), SHORT, "cfs")?;
@@ -168,7 +181,7 @@ pub(super) fn smt(p: &Parameters, effort: Effort<'_>) -> anyhow::Result<Outcome>
             process: SHORT - submit,
             ..reader
         });
-        Ok(pinned(on_each(p, 1, briefest)?, 1))
+        Ok(pinned(on_each(1, briefest), 1))
     };
     let switching = speed(vec![flick()?, flick()?], SHORT, "blocking")?;
     let polls = speed(vec![flick()?], Ns::from_secs(1000), "polling")?;
@@ -189,7 +202,7 @@ pub(super) fn motivation(p: &Parameters, effort: Effort<'_>) -> anyhow::Result<O
         ("Redis+PageRank", "smt-redis"),
     ] {
         let vms = vec![io_vm(p, threads, load)?, cpu_vm(p, threads)?];
-        let mix = machine(p, threads, waits(p, load)?, vms)?;
+        let mix = motivation_machine(p, waits(p, load)?, vms)?;
         let vanilla = run(&mix, "cfs", effort)?;
         for policy in ["haltpoll-enhanced", "vsmtio"] {
             let did = run(&mix, policy, effort)?;

@@ -11,6 +11,7 @@ use super::vsmtio::BENCHMARKS;
 use super::vsmtio::cpu_vm;
 use super::vsmtio::io_vm;
 use super::vsmtio::machine;
+use super::vsmtio::motivation_machine;
 use super::vsmtio::rates;
 use super::workloads::wait as waits;
 
@@ -20,7 +21,7 @@ pub(super) fn timeout(p: &Parameters, effort: Effort<'_>) -> anyhow::Result<Outc
     let threads = p.count("smt.threads")?;
     let mut outcome = Outcome::default();
     let vms = vec![io_vm(p, threads, "smt-redis")?, cpu_vm(p, threads)?];
-    let mut mix = machine(p, threads, waits(p, "smt-redis")?, vms)?;
+    let mut mix = motivation_machine(p, waits(p, "smt-redis")?, vms)?;
     let vanilla = rates(&run(&mix, "cfs", effort)?);
     let gain = |got: (f64, f64)| {
         (

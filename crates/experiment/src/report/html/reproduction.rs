@@ -72,8 +72,9 @@ pub fn page(reproduction: &Reproduction) -> Result<String, askama::Error> {
     Page {
         lead: lead(reproduction),
         sums: vec![
-            ("Rows that fixed no parameter", errors(tally.predicted())),
-            ("Rows that fixed one", errors(tally.calibrated())),
+            ("Published rows", errors(tally.all())),
+            ("Of them fitted to", errors(tally.calibrated())),
+            ("Of them kept out of the fit", errors(tally.predicted())),
             (
                 "Statements about shapes",
                 format!("{} hold", tally.shapes()),
@@ -107,7 +108,7 @@ fn lead(reproduction: &Reproduction) -> String {
     let set = if set.is_empty() {
         String::new()
     } else {
-        format!(" Not as they are fixed: {}.", set.join(", "))
+        format!(" Not as they are fitted: {}.", set.join(", "))
     };
     let experiments = match reproduction.experiments.len() {
         1 => "1 experiment".to_owned(),

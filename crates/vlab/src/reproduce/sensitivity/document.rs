@@ -16,11 +16,7 @@ use serde::Serialize;
 pub(super) const KIND: &str = "sensitivity";
 
 /// Version of the document.
-pub(super) const FORMAT: u32 = 1;
-
-/// So many of the rows that fixed a parameter are named in the table; the document has
-/// all of them.
-const NAMED: usize = 2;
+pub(super) const FORMAT: u32 = 2;
 
 /// How much each open parameter matters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -46,7 +42,8 @@ pub struct Sensitivity {
 /// How far all experiments are from what was published.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Total {
-    /// Median of the relative errors of rows that fixed nothing, without their signs.
+    /// Median of the relative errors of published rows, without their signs; inputs left
+    /// out.
     pub median: Option<f64>,
     /// Checks of 13.6 that hold.
     pub holding: usize,
@@ -65,8 +62,9 @@ pub struct Varied {
     pub name: String,
     /// Its value there.
     pub value: f64,
-    /// Rows that fixed it; empty: a choice.
-    pub fixed_by: Vec<String>,
+    /// Rows fitted to that lose most with another value, as `experiment/row`; empty: it
+    /// decides about none.
+    pub held_by: Vec<String>,
     /// Experiments that have asked for it: no other can change with it.
     pub read_by: Vec<String>,
     /// Each other value by itself; none if nothing reads it.
@@ -89,7 +87,7 @@ pub struct Variation {
     pub by: Option<f64>,
     /// Checks that turn, those of `by_chance` left out.
     pub turned: Vec<Turned>,
-    /// The rows that fixed it.
+    /// The rows that hold it.
     pub fixing: Vec<Fixing>,
 }
 
@@ -102,7 +100,7 @@ pub struct Turned {
     pub holds: bool,
 }
 
-/// A row that fixed a parameter, with another value of it.
+/// A row that holds a parameter, with another value of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Fixing {
     /// As `experiment/row`.
@@ -121,7 +119,7 @@ impl Total {
         let errors: Vec<f64> = experiments
             .iter()
             .flat_map(|e| &e.rows)
-            .filter(|row| row.tells())
+            .filter(|row| row.counts())
             .filter_map(|row| Some(row.error?.abs()))
             .collect();
         let shapes = || experiments.iter().flat_map(|e| &e.shapes);
@@ -193,7 +191,7 @@ impl Sensitivity {
 }
 
 const HEAD: &str = "\
-| parameter | value | fixed by: published, simulated, with the other values | median error of all rows that fixed nothing | rows that move, by how much in the median | checks that turn |
+| parameter | value | held by: published, simulated, with the other values | median error of all published rows | rows that move, by how much in the median | checks that turn |
 |---|---|---|---|---|---|
 ";
 
@@ -222,7 +220,7 @@ impl Varied {
             "| `{}` | {} | {} | {} | {} | {} |\n",
             self.name,
             self.value,
-            self.fixing(),
+            self.held(),
             each(&|v| v.total.median.map_or("-".to_owned(), percent)),
             each(&Variation::moves),
             if turns.is_empty() {
@@ -233,11 +231,11 @@ impl Varied {
         )
     }
 
-    fn fixing(&self) -> String {
-        if self.fixed_by.is_empty() {
-            return "a choice".to_owned();
+    fn held(&self) -> String {
+        if self.held_by.is_empty() {
+            return "nothing".to_owned();
         }
-        let named = self.fixed_by.iter().take(NAMED).map(|name| {
+        let named = self.held_by.iter().map(|name| {
             let others = self.variations.iter().filter_map(|variation| {
                 let fixing = variation.fixing.iter().find(|one| one.row == *name)?;
                 Some((variation.value, fixing))
@@ -258,10 +256,7 @@ impl Varied {
             }
             text
         });
-        let mut named: Vec<String> = named.collect();
-        if self.fixed_by.len() > NAMED {
-            named.push(format!("{} more", self.fixed_by.len() - NAMED));
-        }
+        let named: Vec<String> = named.collect();
         named.join("; ")
     }
 }
@@ -330,7 +325,7 @@ pub(super) mod tests {
         let choice = Varied {
             name: "x.none".to_owned(),
             value: 5.0,
-            fixed_by: Vec::new(),
+            held_by: Vec::new(),
             read_by: Vec::new(),
             variations: Vec::new(),
         };
@@ -346,7 +341,7 @@ pub(super) mod tests {
                 Varied {
                     name: "x.cost_us".to_owned(),
                     value: 2.0,
-                    fixed_by: vec!["figx/a|b".to_owned()],
+                    held_by: vec!["figx/a|b".to_owned()],
                     read_by: vec!["figx".to_owned()],
                     variations: vec![variation(1.0, 1.5), second],
                 },
@@ -356,7 +351,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_line_says_what_fixed_it_what_moves_and_what_turns() {
+    fn a_line_says_what_holds_it_what_moves_and_what_turns() {
         let sample = sample();
         assert_eq!(
             sample.parameters[0].line(),
@@ -364,7 +359,7 @@ pub(super) mod tests {
         );
         assert_eq!(
             sample.parameters[1].line(),
-            "| `x.none` | 5 | a choice | nothing reads it | nothing reads it | none |\n"
+            "| `x.none` | 5 | nothing | nothing reads it | nothing reads it | none |\n"
         );
         let text = sample.text();
         assert!(text.starts_with("as they are: 25.0 %, 2 of 3 checks, 1 of 2 orders\n"));
@@ -384,6 +379,6 @@ pub(super) mod tests {
         };
         newer.save(&path).unwrap();
         let error = Sensitivity::load(&path).unwrap_err().to_string();
-        assert!(error.contains("no sensitivity of format 1"), "{error}");
+        assert!(error.contains("no sensitivity of format 2"), "{error}");
     }
 }
