@@ -236,13 +236,13 @@ fn check_says_what_names_give() {
         (
             "paper-fig14.toml",
             [
-                "$client.read_kib * 1024 is 6656",
-                "$ssd.latency_us / $client.waits - $guest.submit_us is \"17us 500ns\"",
+                "$client.read_kib * 1024 is 7424",
+                "$ssd.latency_us / $client.waits - $guest.submit_us is \"20us 800ns\"",
             ],
         ),
         (
             "paper-fig15.toml",
-            ["$hdd.mb_per_s is 150", "$hdfs.migration_us is \"870us\""],
+            ["$hdd.mb_per_s is 240", "$hdfs.migration_us is \"870us\""],
         ),
     ] {
         let mut vlab = Command::cargo_bin("vlab").expect("vlab is built");
