@@ -8,8 +8,8 @@
 //! logarithm of `1 + error / 10 %`: a row that cannot be met, because what was published
 //! contradicts itself or a mechanism is missing, pulls less the further it is away, as in
 //! the median that is reported. (`error / (error + 10 %)`, which ends at 1, gave such rows
-//! up: RocksDB was ready for 3 % of the time instead of 21 so that others came out.) Shape checks (13.6) and rows that are inputs do not
-//! take part.
+//! up: RocksDB was ready for 3 % of the time instead of 21 so that others came out.) Shape
+//! checks (13.6) and rows that are inputs do not take part.
 //!
 //! Every fourth row does not either (`outcome::published`): how far those are off
 //! afterwards is what the fit is worth for figures that it has not seen.
@@ -34,7 +34,7 @@ use super::parameters::Parameters;
 use super::simulate;
 
 /// A row that is so far off has lost 1.
-const HALF: f64 = 0.1;
+const ONE: f64 = 0.1;
 
 /// Further off than that, and one that is no number, is all the same.
 const MOST: f64 = 10.0;
@@ -71,14 +71,6 @@ struct Fit<'a> {
     wanted: &'a Wanted<'a>,
     published: &'a Published,
     memo: &'a Memo,
-}
-
-/// A value that was replaced.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Moved {
-    pub(super) name: String,
-    pub(super) from: f64,
-    pub(super) to: f64,
 }
 
 /// Fits, telling each step on stderr, and returns what was found as text.
@@ -123,20 +115,11 @@ pub(super) fn fit(
             }
         }
     }
-    let moved = start
-        .iter()
-        .zip(own.iter())
-        .filter(|(a, b)| differ(a.value, b.value));
-    let moved: Vec<Moved> = moved
-        .map(|(from, to)| Moved {
-            name: from.name.clone(),
-            from: from.value,
-            to: to.value,
-        })
-        .collect();
     let mut text = format!("before: {}\n after: {}\n\n", told(&before), told(&known));
-    for Moved { name, from, to } in &moved {
-        let _ = writeln!(text, "{name} = {to}  (was {from})");
+    for (from, to) in start.iter().zip(own.iter()) {
+        if differ(from.value, to.value) {
+            let _ = writeln!(text, "{} = {}  (was {})", to.name, to.value, from.value);
+        }
     }
     Ok(text)
 }
@@ -145,11 +128,11 @@ fn differ(a: f64, b: f64) -> bool {
     a.total_cmp(&b).is_ne()
 }
 
-/// What a row has lost: nothing if it is met, 1 at [`HALF`], 2 at three times that.
+/// What a row has lost: nothing if it is met, 1 at [`ONE`], 2 at three times that.
 pub(super) fn loss(row: &Row) -> f64 {
-    let far = (1.0 + MOST / HALF).log2();
+    let far = (1.0 + MOST / ONE).log2();
     match row.error.map(f64::abs) {
-        Some(error) if error.is_finite() => (1.0 + error / HALF).log2().min(far),
+        Some(error) if error.is_finite() => (1.0 + error / ONE).log2().min(far),
         _ => far,
     }
 }
