@@ -94,7 +94,10 @@ def main(browser, trace, picture=""):
         origin = f"http://127.0.0.1:{PORT}"
         page.goto(f"{origin}/index.html#!/?url={origin}/trace.json")
         page.wait_for_function("() => window.app?.trace?.engine", timeout=120_000)
-        page.wait_for_selector("text=VMs per CPU", timeout=120_000)
+        # The name of a process, the first: the timeline is drawn.
+        named = next(event for event in events if event["name"] == "process_name")
+        drawn = page.get_by_text(named["args"]["name"]).first
+        drawn.wait_for(timeout=120_000)
         for name, has, wants in claims(page, events):
             fine = has == wants
             failed += not fine
