@@ -89,7 +89,7 @@ pub struct ReproduceArgs {
     /// with NAME, and says how much that matters; with --quick, quickly.
     #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "")]
     pub sensitivity: Option<String>,
-    /// Keep finished runs of --sensitivity here: the same command goes on with what is
+    /// Keep finished runs of --sensitivity or --fit here: the same command goes on with what is
     /// missing, and does only what is new after a change of parameters.toml's `try`.
     #[arg(long, value_name = "DIR")]
     pub keep: Option<PathBuf>,
@@ -122,6 +122,10 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<String> {
     if args.list {
         let line = |e: &Experiment| format!("{:<22} {}\n", e.name, e.title);
         return Ok(EXPERIMENTS.iter().map(line).collect());
+    }
+    if args.keep.is_some() && args.sensitivity.is_none() && args.fit.is_none() {
+        let text = "--keep DIR keeps the runs of --fit and of --sensitivity; neither is there";
+        return Err(Unusable(text.to_owned()).into());
     }
     let parameters = Parameters::load(&args.set)?;
     if args.parameters {
@@ -338,6 +342,16 @@ mod tests {
             assert!(!open.contains(&name.as_str()), "{name}");
             assert!(source.starts_with(|c: char| c.is_alphanumeric()), "{name}");
         }
+    }
+
+    #[test]
+    fn runs_are_not_kept_where_none_are_made_again() {
+        let args = ReproduceArgs {
+            keep: Some(PathBuf::from("nowhere")),
+            ..ReproduceArgs::default()
+        };
+        let error = run(&args).unwrap_err().to_string();
+        assert!(error.contains("--fit and of --sensitivity"), "{error}");
     }
 
     #[test]
