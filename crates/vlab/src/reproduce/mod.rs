@@ -3,8 +3,8 @@
 //! was published.
 //!
 //! `parameters.toml` has every open parameter with its range and the rows that first fixed
-//! it, `fit` looks for values there, `setup.toml` has what the sources state of set-ups, `published.toml` the figures, `inputs.toml` those of
-//! them that went in; one module per paper has the set-ups, `mix` builds
+//! it, `fit` looks for values there, `setup.toml` has what the sources state of set-ups,
+//! `published.toml` the figures, `inputs.toml` those of them that went in; one module per paper has the set-ups, `mix` builds
 //! machines, `workloads` has what runs in them, also those of a scenario's tables (`vms`, `vm_tasks`, `platforms`), `did`
 //! says what they did, `outcome` compares. One set of parameters for all
 //! configurations; misses are shown as they are. Configurations for which
@@ -89,8 +89,8 @@ pub struct ReproduceArgs {
     /// with NAME, and says how much that matters; with --quick, quickly.
     #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "")]
     pub sensitivity: Option<String>,
-    /// Keep finished runs of --sensitivity or --fit here: the same command goes on with what is
-    /// missing, and does only what is new after a change of parameters.toml's `try`.
+    /// Keep finished runs of --sensitivity or --fit here: the same command goes on with
+    /// what is missing, and does only what is new after a change of parameters.toml's `try`.
     #[arg(long, value_name = "DIR")]
     pub keep: Option<PathBuf>,
     /// Looks for values of the open parameters, within their ranges, that bring the

@@ -98,6 +98,7 @@ pub(super) fn judged(
 ) -> reproduction::Experiment {
     let figures = published.figures.get(experiment.name);
     let full = |name: &str| format!("{}/{name}", experiment.name);
+    let known = |name: &String| figures.and_then(|figures| figures.get(name)).copied();
     let row = |(name, simulated): &(String, f64)| Row {
         by_seed: by_seed
             .iter()
@@ -108,8 +109,8 @@ pub(super) fn judged(
         ..Row::new(
             name,
             *simulated,
-            figures.and_then(|figures| figures.get(name)).copied(),
-            figures.is_some_and(|figures| figures.contains_key(name))
+            known(name),
+            known(name).is_some()
                 && (parameters.used(&full(name)) || !published.kept_out.contains(&full(name))),
         )
     };
