@@ -36,7 +36,8 @@ kill "$hog"
 wait "$hog"
 wait "$scx"
 echo "never-exit $?"
-echo "never-said $(cat /tmp/errors)"
+# It may have said other things before, of a vCPU that it did not find at once.
+echo "never-said $(tr '\n' ' ' </tmp/errors)"
 echo "never-state $(cat /sys/kernel/sched_ext/state)"
 echo "never-labels $(labels)"
 before=$(ran)

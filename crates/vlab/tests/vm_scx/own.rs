@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use units::Ns;
+use vlab::vm::Output;
 
 use super::boot;
 use super::number;
@@ -12,7 +13,26 @@ use super::policies::response;
 use super::policies::vms;
 use super::said;
 
+/// As many as own.sh takes.
+const LOOKS: usize = 8;
 const POLICIES: [&str; 6] = ["fixed", "credit1", "credit2", "vslicer", "ische", "isacs"];
+
+/// How long a turn of the first two VMs may become, the median of several each. A single one
+/// may be shorter or longer: under vSlicer it ends where another's is due, and goes on where
+/// nobody waits.
+fn usual(output: &Output, policy: &str) -> [Ns; 2] {
+    let mut seen = [const { Vec::new() }; 2];
+    for look in 1..=LOOKS {
+        let all = super::vcpus(output, &format!("{policy}-turn-{look}"), 5);
+        for (slices, vcpus) in seen.iter_mut().zip(all.chunks(2)) {
+            slices.extend(vcpus.iter().map(|vcpu| vcpu.slice));
+        }
+    }
+    seen.map(|mut slices| {
+        slices.sort_unstable();
+        slices[slices.len() / 2]
+    })
+}
 
 #[test]
 fn root_vm_scx_vcpu_own_slices_latencies_and_entries() {
@@ -31,8 +51,13 @@ fn root_vm_scx_vcpu_own_slices_latencies_and_entries() {
             (Ns::from_ms(4), Ns::ZERO, Ns::from_ms(2)),
             "{policy}"
         );
-        assert!(own.slice <= Ns::from_ms(4), "{policy}: {own:?}");
-        assert!(other.slice > Ns::from_ms(4), "{policy}: {other:?}");
+        let usual = usual(&output, policy);
+        eprintln!(
+            "{policy}: turns may become {} and {} long",
+            usual[0], usual[1]
+        );
+        assert!(usual[0] <= Ns::from_ms(4), "{policy}: {own:?}");
+        assert!(usual[1] > Ns::from_ms(4), "{policy}: {other:?}");
         assert!(response < Ns::from_ms(15), "{policy}: {device:?}");
         // Who computes never leaves by itself. Who waits for a device does, unless the host's
         // own threads come first.
