@@ -48,7 +48,7 @@ fn queue(c: &mut Criterion) {
     let mut group = c.benchmark_group("queue");
     group.throughput(Throughput::Elements(1));
     for waiting in [100u32, 10_000] {
-        for kind in [QueueKind::Heap, QueueKind::Tree] {
+        for kind in [QueueKind::Wheel, QueueKind::Tree] {
             let mut agenda = Agenda::new(kind);
             for n in 0..waiting {
                 let at = Time(u64::from(n) * 7919 % 1_000_000);

@@ -43,7 +43,7 @@ fn reads(device: Box<dyn Device>, further: Option<Ns>, us: u64) -> (u64, Ns) {
         machine,
         guests,
         common::fixed(1, Ns::from_ms(10), 0),
-        QueueKind::Heap,
+        QueueKind::Wheel,
         1,
     );
     sim.add_device(device, Path::Submitter);

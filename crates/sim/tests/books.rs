@@ -43,7 +43,7 @@ fn mix(policy: Box<dyn Hypervisor>, device: Box<dyn Device>) -> Sim {
             guest.add(common::reader(vcpu, reads));
         }
     }
-    let mut sim = common::simulation(machine, guests, policy, QueueKind::Heap, 1);
+    let mut sim = common::simulation(machine, guests, policy, QueueKind::Wheel, 1);
     sim.add_device(device, Path::Submitter);
     sim
 }

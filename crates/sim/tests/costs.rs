@@ -53,7 +53,7 @@ fn sim(mut machine: Machine, costs: Costs, busy: usize, policy: Box<dyn Hypervis
     for guest in guests.iter_mut().take(busy) {
         guest.add(common::compute(0));
     }
-    common::simulation(machine, guests, policy, QueueKind::Heap, 1)
+    common::simulation(machine, guests, policy, QueueKind::Wheel, 1)
 }
 
 fn guests(machine: &Machine) -> Vec<Guest> {
@@ -244,7 +244,7 @@ fn napping(costs: Costs, beside: bool, until: Ns) -> Sim {
         guests[1].add(common::compute(0));
     }
     let strict = Box::new(Strict::default());
-    let mut sim = common::simulation(machine, guests, strict, QueueKind::Heap, 1);
+    let mut sim = common::simulation(machine, guests, strict, QueueKind::Wheel, 1);
     sim.run_until(Time::ZERO + until);
     sim
 }
@@ -292,7 +292,7 @@ fn a_wake_up_is_paid_once() {
     guests[0].add(common::task("naps", 0, Box::new(naps)));
     guests[1].add(common::compute(0));
     let policy = turns(Ns::from_ms(10));
-    let mut sim = common::simulation(machine, guests, policy, QueueKind::Heap, 1);
+    let mut sim = common::simulation(machine, guests, policy, QueueKind::Wheel, 1);
     sim.run_until(Time::ZERO + Ns::from_ms(40));
     assert_eq!(switching(&sim, 0), Ns::from_us(30));
     let naps = &sim.machine().vcpus[0];

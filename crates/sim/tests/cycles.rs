@@ -58,7 +58,7 @@ fn sim(profiles: &[Profile], settings: VsmtioSettings, latency: Ns) -> Sim {
         guest.set_profile(task, *profile);
     }
     let policy = Box::new(Vsmtio::new("vsmtio", settings));
-    let mut sim = common::simulation(machine, guests, policy, QueueKind::Heap, 1);
+    let mut sim = common::simulation(machine, guests, policy, QueueKind::Wheel, 1);
     common::add_delay(&mut sim, latency, 0);
     sim
 }

@@ -55,7 +55,7 @@ fn run(kernel: KernelSettings, vms: u32, spread: u32) -> Sim {
     let mut guests = common::guests(&machine, kernel, 1);
     guests[0].add(common::compute(0));
     guests[0].add(common::reader(0, reads(spread)));
-    let mut sim = common::simulation(machine, guests, host(vms), QueueKind::Heap, 1);
+    let mut sim = common::simulation(machine, guests, host(vms), QueueKind::Wheel, 1);
     common::add_delay(&mut sim, Ns::from_us(100), 0);
     sim.run_until(Time(1_000_000_000));
     sim.open_window();

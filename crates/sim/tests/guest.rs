@@ -67,7 +67,7 @@ fn sim(
     for task in tasks {
         guests[0].add(task);
     }
-    common::simulation(machine, guests, policy, QueueKind::Heap, 1)
+    common::simulation(machine, guests, policy, QueueKind::Wheel, 1)
 }
 
 /// Every vCPU has its pCPU to itself.

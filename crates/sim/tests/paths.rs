@@ -32,7 +32,7 @@ fn machine(pcpus: u32, vms: u32, costs: Costs) -> Machine {
 }
 
 fn simulation(machine: Machine, guests: Vec<Guest>) -> Sim {
-    common::simulation(machine, guests, common::cfs(), QueueKind::Heap, 1)
+    common::simulation(machine, guests, common::cfs(), QueueKind::Wheel, 1)
 }
 
 const NET: NetSettings = NetSettings {

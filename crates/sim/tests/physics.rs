@@ -119,7 +119,7 @@ fn one_seed_gives_one_run_on_either_queue() {
             eevdf: false,
             daemon,
         };
-        let prints: Vec<String> = [QueueKind::Heap, QueueKind::Tree, QueueKind::Heap]
+        let prints: Vec<String> = [QueueKind::Wheel, QueueKind::Tree, QueueKind::Wheel]
             .into_iter()
             .map(|queue| {
                 let mut sim = mix(busy, policy(), queue, 42);
@@ -129,7 +129,7 @@ fn one_seed_gives_one_run_on_either_queue() {
             .collect();
         assert_eq!(prints[0], prints[1]);
         assert_eq!(prints[0], prints[2]);
-        let mut other = mix(busy, policy(), QueueKind::Heap, 43);
+        let mut other = mix(busy, policy(), QueueKind::Wheel, 43);
         other.run_until(Time(300_000_000));
         assert_ne!(prints[0], fingerprint(&other), "the seed matters");
     }
@@ -143,7 +143,7 @@ fn equal_vms_get_equal_shares_and_nothing_is_lost() {
         guest.add(common::compute(0));
         guest.add(common::compute(1));
     }
-    let mut sim = common::simulation(machine, guests, cfs(), QueueKind::Heap, 1);
+    let mut sim = common::simulation(machine, guests, cfs(), QueueKind::Wheel, 1);
     sim.run_until(Time(4_000_000_000));
     sim.check().unwrap();
     for vcpu in &sim.machine().vcpus {
@@ -171,7 +171,7 @@ fn vcpus_of_a_vm_are_not_coscheduled_by_accident() {
             guest.add(common::compute(vcpu));
         });
     }
-    let mut sim = common::simulation(machine, guests, cfs(), QueueKind::Heap, 1);
+    let mut sim = common::simulation(machine, guests, cfs(), QueueKind::Wheel, 1);
     sim.spread_starts(Ns::from_ms(44));
     sim.run_until(Time(500_000_000));
     let mut covered = 0;
@@ -191,7 +191,7 @@ fn waiting_for_io_on_a_vcpu_that_is_away_is_inactivity() {
     let mut guests = common::guests(&machine, KernelSettings::default(), 1);
     guests[0].add(common::reader(0, READS));
     guests[0].add(common::compute(0));
-    let mut sim = common::simulation(machine, guests, fixed(2), QueueKind::Heap, 1);
+    let mut sim = common::simulation(machine, guests, fixed(2), QueueKind::Wheel, 1);
     common::add_delay(&mut sim, Ns::from_us(100), 0);
     sim.run_until(Time(2_000_000_000));
     let inactive = sim.guest(VmId(0)).tasks()[0].inactive.as_secs_f64();
@@ -215,7 +215,7 @@ fn moves_that_cost(cost: Ns) -> (u64, Ns, Ns, Ns) {
     let task = guests[0].add(common::reader(0, READS));
     let published = MigraterSettings::published();
     guests[0].set_migrater(Migrater::new(published, 4, None));
-    let mut sim = common::simulation(machine, guests, cfs(), QueueKind::Heap, 1);
+    let mut sim = common::simulation(machine, guests, cfs(), QueueKind::Wheel, 1);
     sim.spread_starts(Ns::from_ms(44));
     common::add_delay(&mut sim, Ns::from_us(100), 0);
     sim.run_until(Time(1_000_000_000));
@@ -257,7 +257,7 @@ fn a_reader_alone_takes_latency_plus_its_costs() {
     let machine = common::machine(1, 1, false);
     let mut guests = common::guests(&machine, KernelSettings::default(), 1);
     guests[0].add(common::reader(0, READS));
-    let mut sim = common::simulation(machine, guests, cfs(), QueueKind::Heap, 1);
+    let mut sim = common::simulation(machine, guests, cfs(), QueueKind::Wheel, 1);
     common::add_delay(&mut sim, Ns::from_us(100), 0);
     sim.run_until(Time(1_000_000_000));
     let done = sim.guest(VmId(0)).tasks()[0].done.operations;
@@ -279,7 +279,7 @@ fn hyperthreads_slow_each_other_as_the_table_says() {
         if busy_sibling {
             guests[0].add(common::compute(1));
         }
-        let mut sim = common::simulation(machine, guests, cfs(), QueueKind::Heap, 1);
+        let mut sim = common::simulation(machine, guests, cfs(), QueueKind::Wheel, 1);
         sim.run_until(Time(1_000_000_000));
         sim.guest(VmId(0)).tasks()[0].done.operations
     };
@@ -311,7 +311,7 @@ proptest! {
         };
         let policy = sim::hypervisor::by_name(name, &sharing).unwrap();
         let busy = Mix { pcpus, vms, readers, threads, eevdf, daemon };
-        let mut sim = mix(busy, policy, QueueKind::Heap, seed);
+        let mut sim = mix(busy, policy, QueueKind::Wheel, seed);
         let mut end = Time::ZERO;
         for length in ends {
             end = end + Ns(length);

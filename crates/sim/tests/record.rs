@@ -52,7 +52,7 @@ fn bed(policy: &str, path: Path, daemon: bool) -> Sim {
         sweep_permille: 100,
     };
     let policy = by_name(policy, &sharing).expect("one of NAMES");
-    let mut sim = common::simulation(machine, guests, policy, QueueKind::Heap, 1);
+    let mut sim = common::simulation(machine, guests, policy, QueueKind::Wheel, 1);
     sim.add_device(Box::new(Delay::new(Ns::from_us(100), 0)), path);
     sim
 }

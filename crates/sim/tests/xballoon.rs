@@ -78,7 +78,7 @@ fn run(bed: Bed, policy: Box<dyn Hypervisor>) -> Did {
         guests[0].set_xballoon(xballoon::Settings::default(), MigraterSettings::default());
     }
     let vms = guests.len();
-    let mut sim: Sim = common::simulation(machine, guests, policy, QueueKind::Heap, 1);
+    let mut sim: Sim = common::simulation(machine, guests, policy, QueueKind::Wheel, 1);
     sim.spread_starts(Ns::from_ms(20));
     common::add_delay(&mut sim, Ns::from_us(200), 0);
     sim.run_until(Time::ZERO + FROM);

@@ -8,13 +8,13 @@
 //! must give the same run to the last byte, which a test checks: whatever
 //! depends on a queue's internals shows up there.
 
-mod heap;
 mod tree;
+mod wheel;
 
 use units::Time;
 
-pub use heap::Heap;
 pub use tree::Tree;
+pub use wheel::Wheel;
 
 use crate::event::Event;
 use crate::event::Rank;
@@ -59,7 +59,7 @@ pub trait EventQueue: Send + std::fmt::Debug {
     fn renew(&mut self, handle: Handle, key: Key, event: Event);
 
     /// The key of the first event.
-    fn first(&self) -> Option<Key>;
+    fn first(&mut self) -> Option<Key>;
 
     /// How many events are waiting.
     fn len(&self) -> usize;
@@ -73,9 +73,9 @@ pub trait EventQueue: Send + std::fmt::Debug {
 /// Which queue a simulation uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QueueKind {
-    /// A binary heap in one array.
+    /// Hierarchical timing wheels.
     #[default]
-    Heap,
+    Wheel,
     /// A B-tree.
     Tree,
 }
@@ -96,7 +96,7 @@ pub struct Agenda {
 
 #[derive(Debug)]
 enum Queue {
-    Heap(Heap),
+    Wheel(Wheel),
     Tree(Tree),
 }
 
@@ -105,7 +105,7 @@ impl Agenda {
     #[must_use]
     pub fn new(kind: QueueKind) -> Self {
         let queue = match kind {
-            QueueKind::Heap => Queue::Heap(Heap::default()),
+            QueueKind::Wheel => Queue::Wheel(Wheel::default()),
             QueueKind::Tree => Queue::Tree(Tree::default()),
         };
         Self {
@@ -187,35 +187,35 @@ impl Agenda {
 impl EventQueue for Queue {
     fn push(&mut self, key: Key, event: Event) -> Handle {
         match self {
-            Self::Heap(queue) => queue.push(key, event),
+            Self::Wheel(queue) => queue.push(key, event),
             Self::Tree(queue) => queue.push(key, event),
         }
     }
 
     fn pop(&mut self) -> Option<(Key, Event)> {
         match self {
-            Self::Heap(queue) => queue.pop(),
+            Self::Wheel(queue) => queue.pop(),
             Self::Tree(queue) => queue.pop(),
         }
     }
 
     fn renew(&mut self, handle: Handle, key: Key, event: Event) {
         match self {
-            Self::Heap(queue) => queue.renew(handle, key, event),
+            Self::Wheel(queue) => queue.renew(handle, key, event),
             Self::Tree(queue) => queue.renew(handle, key, event),
         }
     }
 
-    fn first(&self) -> Option<Key> {
+    fn first(&mut self) -> Option<Key> {
         match self {
-            Self::Heap(queue) => queue.first(),
+            Self::Wheel(queue) => queue.first(),
             Self::Tree(queue) => queue.first(),
         }
     }
 
     fn len(&self) -> usize {
         match self {
-            Self::Heap(queue) => queue.len(),
+            Self::Wheel(queue) => queue.len(),
             Self::Tree(queue) => queue.len(),
         }
     }

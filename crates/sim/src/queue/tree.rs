@@ -49,7 +49,7 @@ impl EventQueue for Tree {
         self.insert(handle.0, key, event);
     }
 
-    fn first(&self) -> Option<Key> {
+    fn first(&mut self) -> Option<Key> {
         self.waiting.first_key_value().map(|(key, _)| *key)
     }
 

@@ -334,7 +334,7 @@ mod tests {
             sweep_permille: 100,
         };
         let policy = by_name("fixed", &sharing).unwrap();
-        let mut sim = Sim::new(machine, policy, QueueKind::Heap, 1);
+        let mut sim = Sim::new(machine, policy, QueueKind::Wheel, 1);
         for guest in guests {
             sim.add_guest(guest);
         }

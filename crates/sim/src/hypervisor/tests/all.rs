@@ -58,7 +58,7 @@ fn mix() -> Vec<Vm> {
 #[test]
 fn every_policy_runs_a_mix() {
     for name in NAMES.iter().copied() {
-        let outcome = bed(QueueKind::Heap).run(policy(name), &mix(), LENGTH);
+        let outcome = bed(QueueKind::Wheel).run(policy(name), &mix(), LENGTH);
         for vm in 0..3 {
             assert!(outcome.operations(vm) > 50, "{name}: VM {vm} starves");
         }
@@ -101,7 +101,7 @@ fn shared_queues_and_small_gangs_keep_their_books() {
     ];
     for policy in policies {
         let name = policy.name();
-        let outcome = bed(QueueKind::Heap).run(policy, &small, LENGTH);
+        let outcome = bed(QueueKind::Wheel).run(policy, &small, LENGTH);
         for vm in 0..3 {
             assert!(outcome.operations(vm) > 50, "{name}: VM {vm} starves");
         }
@@ -112,7 +112,7 @@ fn shared_queues_and_small_gangs_keep_their_books() {
 #[test]
 fn every_policy_is_deterministic_on_either_queue() {
     for name in NAMES.iter().copied() {
-        let traces = [QueueKind::Heap, QueueKind::Heap, QueueKind::Tree].map(|queue| {
+        let traces = [QueueKind::Wheel, QueueKind::Wheel, QueueKind::Tree].map(|queue| {
             let mut bed = bed(queue);
             bed.spread = Ns::from_ms(30);
             let outcome = bed.run(policy(name), &mix(), LENGTH);
@@ -130,7 +130,7 @@ fn every_policy_is_fair_to_equals() {
     let hogs: &[super::bed::Task] = &[Hog];
     let vms = [0; 3].map(|_| vm(&[hogs, hogs, hogs, hogs]));
     for name in NAMES.iter().copied() {
-        let ran = bed(QueueKind::Heap)
+        let ran = bed(QueueKind::Wheel)
             .run(policy(name), &vms, LENGTH * 4)
             .ran();
         let (most, least) = (ran.iter().max().unwrap(), ran.iter().min().unwrap());

@@ -139,7 +139,7 @@ fn groups_are_deterministic_on_either_queue() {
     let meets: &[Task] = &[Barrier(Ns::from_ms(2))];
     let vms = [group(&[meets; 4]), group(&[reads; 4]), vm(&[hog; 3])];
     for name in ON_CFS {
-        let traces = [QueueKind::Heap, QueueKind::Heap, QueueKind::Tree].map(|queue| {
+        let traces = [QueueKind::Wheel, QueueKind::Wheel, QueueKind::Tree].map(|queue| {
             let outcome = bed(queue).run(policy(name), &vms, Ns::from_ms(1200));
             format!("{}{:?}", outcome.trace(usize::MAX), outcome.sim.machine())
         });
@@ -193,7 +193,7 @@ proptest! {
         name in proptest::sample::select(ON_CFS.as_slice()),
         vms in proptest::collection::vec(any_vm(), 1..5),
     ) {
-        let outcome = bed(QueueKind::Heap).run(policy(name), &vms, Ns::from_ms(250));
+        let outcome = bed(QueueKind::Wheel).run(policy(name), &vms, Ns::from_ms(250));
         let ran: Ns = outcome.ran().into_iter().sum();
         prop_assert!(ran <= Ns::from_ms(1000));
     }

@@ -281,7 +281,7 @@ fn ipis_buy_no_cpu_time() {
             smt: false,
             costs: crate::machine::Costs::default(),
             spread: Ns::from_ms(200),
-            queue: crate::queue::QueueKind::Heap,
+            queue: crate::queue::QueueKind::Wheel,
         };
         let policy = Box::new(Cosched::new("demand", settings));
         let ran = bed.run(policy, &vms, Ns::from_secs(5)).ran();
@@ -334,7 +334,7 @@ fn a_parallel_vm_gets_far_less_than_its_share_under_balance_alone() {
         smt: false,
         costs: crate::machine::Costs::default(),
         spread: Ns::from_ms(200),
-        queue: crate::queue::QueueKind::Heap,
+        queue: crate::queue::QueueKind::Wheel,
     };
     let share = |name| {
         let policy = by_name(name, &SHARING).unwrap();
