@@ -184,31 +184,49 @@ pub enum State {
     Waiting(CpuId),
 }
 
-/// One vCPU, seen by the host.
+/// One vCPU, seen by the host. Laid out as written: what each request asks for comes first.
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub struct VcpuFacts {
     /// Its VM.
     pub vm: VmId,
     /// Its number in that VM.
     pub id: VcpuId,
-    /// Its share under contention, in the units of Linux ([`NORMAL_WEIGHT`]).
-    pub weight: u32,
-    /// The pCPUs on which it may run; empty means all.
-    pub allowed: Vec<CpuId>,
     /// What it is doing.
     pub state: State,
+    pub(crate) epoch: u32,
+    /// I/O completions that arrived for it (the response events of I2).
+    pub io_events: u64,
+    /// Its share under contention, in the units of Linux ([`NORMAL_WEIGHT`]).
+    pub weight: u32,
     /// Since when.
     pub since: Time,
     /// Where it ran last.
     pub last_pcpu: Option<CpuId>,
     /// Time running, polling and retaining included: what a policy charges.
     pub ran: Ns,
-    /// Of that, time in which it kept its pCPU while it waited.
-    pub waited_on_pcpu: Ns,
+    /// Of `ran`, what its policy has not been charged for.
+    pub(crate) owed: Ns,
     /// Time ready without a pCPU.
     pub ready: Ns,
+    /// When it last lost a pCPU.
+    pub(crate) left: Time,
+    /// How long that pCPU had been idle by then, in all.
+    pub(crate) left_idle: Ns,
     /// Time halted.
     pub halted: Ns,
+    /// It was woken and has not had a pCPU since.
+    pub(crate) woken: bool,
+    /// It is the guest that waits there: to the host this vCPU runs.
+    pub(crate) waits_in_guest: bool,
+    /// Times it lost its pCPU although it wanted to go on.
+    pub preempted: u64,
+    /// Times it got a pCPU that another vCPU had before.
+    pub switched_in: u64,
+    /// The pCPUs on which it may run; empty means all.
+    pub allowed: Vec<CpuId>,
+    /// Of `ran`, time in which it kept its pCPU while it waited.
+    pub waited_on_pcpu: Ns,
     /// Work done, in nanoseconds at full speed: `ran` without waiting, switch
     /// costs and what a sibling took (B7). A stand-in for instructions: work
     /// per running time is the IPC of M11.
@@ -217,12 +235,8 @@ pub struct VcpuFacts {
     /// its tasks say what their cycles go into ([`crate::guest::Profile`]): the cycle
     /// account of M18, in ns at full speed.
     pub cycles: Cycles,
-    /// Times it got a pCPU that another vCPU had before.
-    pub switched_in: u64,
     /// Times it got another pCPU than the last time.
     pub migrations: u64,
-    /// Times it lost its pCPU although it wanted to go on.
-    pub preempted: u64,
     /// Wake-ups from halted.
     pub wakeups: u64,
     /// Times it waited on its pCPU (polls and retentions), and of those, times
@@ -230,23 +244,10 @@ pub struct VcpuFacts {
     pub waits: u64,
     /// See `waits`.
     pub waits_paid: u64,
-    /// I/O completions that arrived for it (the response events of I2).
-    pub io_events: u64,
     /// IPIs that it has sent to other vCPUs of its VM.
     pub ipis_sent: u64,
-    pub(crate) epoch: u32,
-    /// When it last lost a pCPU.
-    pub(crate) left: Time,
-    /// How long that pCPU had been idle by then, in all.
-    pub(crate) left_idle: Ns,
     /// When it began to wait on its pCPU.
     pub(crate) wait_began: Time,
-    /// It was woken and has not had a pCPU since.
-    pub(crate) woken: bool,
-    /// It is the guest that waits there: to the host this vCPU runs.
-    pub(crate) waits_in_guest: bool,
-    /// Of `ran`, what its policy has not been charged for.
-    pub(crate) owed: Ns,
 }
 
 /// One VM, seen by the host.

@@ -197,12 +197,8 @@ impl Sim {
         self.machine.settle(now);
         for guest in &mut self.guests {
             guest.close_window(now);
-            for cpu in &guest.cpus {
-                let facts = &mut self.machine.vcpus[cpu.host.index()];
-                facts.work = cpu.work;
-                facts.cycles = cpu.cycles;
-            }
         }
+        self.tell_all_work();
         if cfg!(debug_assertions) {
             self.check_now();
         }
@@ -233,6 +229,7 @@ impl Sim {
         for guest in &mut self.guests {
             guest.open_window(now);
         }
+        self.tell_all_work();
         for attached in &mut self.devices {
             attached.device.open_window();
         }
@@ -358,6 +355,20 @@ impl Sim {
         }
     }
 
+    fn tell_all_work(&mut self) {
+        for vcpu in 0..self.machine.vcpus.len() {
+            self.tell_work(Vcpu(vcpu as u32));
+        }
+    }
+
+    /// Work per running time is the IPC that a policy may look at (M11).
+    fn tell_work(&mut self, vcpu: Vcpu) {
+        let facts = &mut self.machine.vcpus[vcpu.index()];
+        let cpu = &self.guests[facts.vm.index()].cpus[facts.id.index()];
+        facts.work = cpu.work;
+        facts.cycles = cpu.cycles;
+    }
+
     fn state(&self, vcpu: Vcpu) -> State {
         self.machine.vcpus[vcpu.index()].state
     }
@@ -379,16 +390,9 @@ impl Sim {
     }
 
     fn charge_all(&mut self) {
-        // Work per running time is the IPC that a policy may look at (M11).
-        for guest in &self.guests {
-            for cpu in &guest.cpus {
-                let facts = &mut self.machine.vcpus[cpu.host.index()];
-                facts.work = cpu.work;
-                facts.cycles = cpu.cycles;
-            }
-        }
         for n in 0..self.machine.pcpus.len() {
             if let Some(vcpu) = self.machine.pcpus[n].vcpu {
+                self.tell_work(vcpu);
                 self.charge(vcpu, CpuId(n as u32));
             }
         }

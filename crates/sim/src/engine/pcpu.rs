@@ -159,6 +159,7 @@ impl Sim {
         let guest = &mut self.guests[vm.index()];
         if guest.cpus[id.index()].on {
             guest.leave(id, taken, now);
+            self.tell_work(vcpu);
         }
     }
 

@@ -18,12 +18,12 @@ use crate::record::TaskSpell;
 impl Guest {
     /// Keeps what the tasks of a group do until `until`.
     pub(crate) fn record(&mut self, group: u32, until: Time) {
-        self.log = Some(TaskLog {
+        self.log = Some(Box::new(TaskLog {
             group,
             until,
             tasks: Vec::new(),
             moves: Vec::new(),
-        });
+        }));
     }
 
     /// What a task does now, and on which vCPU.

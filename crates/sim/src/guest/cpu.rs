@@ -28,32 +28,49 @@ pub(crate) enum Irq {
     Balloon { epoch: u32 },
 }
 
-/// One vCPU.
+/// One vCPU. Laid out as written: what each request changes comes first.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Cpu {
-    /// What the host calls it.
-    pub(crate) host: Vcpu,
     /// The host runs it.
     pub(crate) on: bool,
+    /// It has told the host that it has nothing to run.
+    pub(crate) idle: bool,
+    /// The current task should make way.
+    pub(crate) resched: bool,
+    /// It was taken away and did not leave: idle or not, it sees a gap.
+    pub(crate) taken: bool,
+    /// Makes work events that are out of date void.
+    pub(crate) epoch: u32,
+    /// What the host calls it.
+    pub(crate) host: Vcpu,
+    /// How its pCPU gets on.
+    pub(crate) pace: Pace,
+    /// The current task; stays current while the vCPU is away.
+    pub(crate) current: Option<TaskId>,
+    /// Accounted up to here.
+    pub(crate) from: Time,
+    /// Kernel work that goes before the current task's step.
+    pub(crate) overhead: Ns,
+    /// Of that, what no task of the simulation is charged for (EEVDF only).
+    pub(crate) foreign: Ns,
+    /// Least virtual run time here; under EEVDF the average when it was last
+    /// written down.
+    pub(crate) min_vruntime: u64,
+    /// Runnable tasks that wait.
+    pub(crate) queue: Vec<TaskId>,
+    /// Interrupts that wait for the vCPU.
+    pub(crate) pending: VecDeque<Irq>,
+    /// Work done at full speed, kernel work included.
+    pub(crate) work: Ns,
     /// When it began to run, or was taken away.
     pub(crate) turned: Time,
     /// Time away with something to run or to wait for, gaps that are over.
     pub(crate) gaps: Ns,
     /// It sleeps, and since then something waits for it.
     pub(crate) called: Option<Time>,
-    /// It has told the host that it has nothing to run.
-    pub(crate) idle: bool,
-    /// It was taken away and did not leave: idle or not, it sees a gap.
-    pub(crate) taken: bool,
-    /// How its pCPU gets on.
-    pub(crate) pace: Pace,
-    /// The current task; stays current while the vCPU is away.
-    pub(crate) current: Option<TaskId>,
-    /// Runnable tasks that wait.
-    pub(crate) queue: Vec<TaskId>,
-    /// Least virtual run time here; under EEVDF the average when it was last
-    /// written down.
-    pub(crate) min_vruntime: u64,
+    /// Next look for more work.
+    pub(crate) balance_at: Time,
     /// EEVDF: who sleeps and still counts here, because it is ahead
     /// (`DELAY_DEQUEUE`).
     pub(crate) delayed: Vec<TaskId>,
@@ -63,24 +80,8 @@ pub(crate) struct Cpu {
     /// EEVDF: the current task's virtual run time when the kernel counted it last
     /// (`update_curr()`): at a tick, when somebody comes or goes, when it became current.
     pub(crate) known: u64,
-    /// Accounted up to here.
-    pub(crate) from: Time,
-    /// Kernel work that goes before the current task's step.
-    pub(crate) overhead: Ns,
-    /// Of that, what no task of the simulation is charged for (EEVDF only).
-    pub(crate) foreign: Ns,
-    /// Interrupts that wait for the vCPU.
-    pub(crate) pending: VecDeque<Irq>,
-    /// Makes work events that are out of date void.
-    pub(crate) epoch: u32,
-    /// The current task should make way.
-    pub(crate) resched: bool,
-    /// Work done at full speed, kernel work included.
-    pub(crate) work: Ns,
     /// What of that was measured beside a sibling that retained its context (M18).
     pub(crate) cycles: Cycles,
-    /// Next look for more work.
-    pub(crate) balance_at: Time,
 }
 
 impl Cpu {

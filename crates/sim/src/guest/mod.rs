@@ -121,11 +121,11 @@ pub struct Guest {
     pub(crate) next_request: u64,
     /// Requests given to devices that have not come back.
     pub(crate) in_flight: u64,
-    pub(crate) migrater: Option<Migrater>,
-    pub(crate) balloons: Option<balloon::Balloons>,
+    pub(crate) migrater: Option<Box<Migrater>>,
+    pub(crate) balloons: Option<Box<balloon::Balloons>>,
     /// When the window was opened.
     opened: Time,
-    pub(crate) log: Option<TaskLog>,
+    pub(crate) log: Option<Box<TaskLog>>,
     seed: u64,
 }
 

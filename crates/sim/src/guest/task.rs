@@ -74,82 +74,83 @@ pub(crate) enum Doing {
     Spinning(Ns),
 }
 
-/// A task.
+/// A task. Laid out as written: what each request changes comes first.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Task {
-    /// Its name in reports.
-    pub name: String,
-    /// Which measured group it belongs to.
-    pub group: u32,
-    /// How it is scheduled.
-    pub class: Class,
-    /// Where its owner allows it to run.
-    pub owned_mask: CpuSet,
-    /// Where it may run now: within `owned_mask`, narrowed by the daemon.
-    pub mask: CpuSet,
-    /// The vCPU on which it runs or is queued, or last was.
-    pub vcpu: VcpuId,
     /// What it is doing.
     pub state: TaskState,
+    /// It has just come from another vCPU and waits for what it left behind.
+    pub(crate) in_transit: bool,
+    /// Which measured group it belongs to.
+    pub group: u32,
+    /// The vCPU on which it runs or is queued, or last was.
+    pub vcpu: VcpuId,
+    /// Where it ran last; a run elsewhere costs a migration.
+    pub(crate) ran_on: VcpuId,
+    /// How it is scheduled.
+    pub class: Class,
+    pub(crate) doing: Doing,
+    /// The barrier or lock it spins or is blocked at.
+    pub(crate) awaits: Awaits,
+    /// What the daemon does for it at wake-up.
+    pub(crate) lever: Option<Lever>,
+    /// What its cycles go into.
+    pub profile: Profile,
     /// Since when.
     pub since: Time,
-    /// What it has got done.
-    pub done: Done,
+    /// Booked there up to here.
+    pub(crate) booked: Time,
+    /// The time that its vCPU has been away, as of when it was settled last.
+    pub(crate) away_seen: Ns,
+    pub(crate) vruntime: u64,
+    /// Run time in its present slice.
+    pub(crate) slice_ran: Ns,
     /// Time on the CPU, without stolen time.
     pub on_cpu: Ns,
-    /// Of that, time with requests of its own in flight.
-    pub io_on_cpu: Ns,
-    /// Time blocked on I/O.
-    pub blocked_io: Ns,
     /// Time queued while its vCPU ran.
     pub queued: Ns,
     /// Time queued, current or waiting for I/O on a vCPU that was away: none of it
     /// can issue a request (C2).
     pub inactive: Ns,
+    /// Where its time went, in the order of [`Does::ALL`]; together all of it.
+    pub spent: [Ns; 7],
+    /// Times it was put on a CPU.
+    pub switches: u64,
+    /// What its next step is told: see `Cx::since`.
+    pub(crate) told: Time,
+    pub(crate) program: Box<dyn Program>,
+    /// What it has got done.
+    pub done: Done,
+    /// Submission times of its requests in flight, oldest first, by number.
+    pub(crate) in_flight: Vec<(u64, Time)>,
+    pub(crate) random: Random,
+    /// Of that, time with requests of its own in flight.
+    pub io_on_cpu: Ns,
+    /// Time blocked on I/O.
+    pub blocked_io: Ns,
+    /// Its requests that are done, with the vCPU that is off and has to be told.
+    pub(crate) arrived: Vec<(u64, VcpuId)>,
+    /// Submission times of completed requests that it has not taken yet.
+    pub(crate) completed: std::collections::VecDeque<Time>,
+    /// Its name in reports.
+    pub name: String,
     /// Time that its moves have held it up while its vCPU ran (C_avg of equation (1)):
     /// it issues no request then either.
     pub held_up: Ns,
-    /// The time that its vCPU has been away, as of when it was settled last.
-    pub(crate) away_seen: Ns,
-    /// Where its time went, in the order of [`Does::ALL`]; together all of it.
-    pub spent: [Ns; 7],
-    /// Booked there up to here.
-    pub(crate) booked: Time,
-    /// Its requests that are done, with the vCPU that is off and has to be told.
-    pub(crate) arrived: Vec<(u64, VcpuId)>,
-    /// Times it was put on a CPU.
-    pub switches: u64,
     /// Times it ran on another vCPU than before.
     pub moved: u64,
-    /// What its cycles go into.
-    pub profile: Profile,
-    /// What the daemon does for it at wake-up.
-    pub(crate) lever: Option<Lever>,
-    pub(crate) program: Box<dyn Program>,
-    pub(crate) random: Random,
-    pub(crate) doing: Doing,
-    pub(crate) vruntime: u64,
     /// EEVDF: its virtual deadline.
     pub(crate) deadline: u64,
     /// EEVDF: how far it was behind the average when it fell asleep.
     pub(crate) lag: i64,
-    /// It has just come from another vCPU and waits for what it left behind.
-    pub(crate) in_transit: bool,
-    /// Run time in its present slice.
-    pub(crate) slice_ran: Ns,
-    /// Where it ran last; a run elsewhere costs a migration.
-    pub(crate) ran_on: VcpuId,
-    /// Submission times of its requests in flight, oldest first, by number.
-    pub(crate) in_flight: Vec<(u64, Time)>,
-    /// Submission times of completed requests that it has not taken yet.
-    pub(crate) completed: std::collections::VecDeque<Time>,
     /// Sending times of messages that it has not received yet.
     pub(crate) mailbox: std::collections::VecDeque<Time>,
-    /// What its next step is told: see `Cx::since`.
-    pub(crate) told: Time,
     pub(crate) sleep_epoch: u32,
-    /// The barrier or lock it spins or is blocked at.
-    pub(crate) awaits: Awaits,
+    /// Where it may run now: within `owned_mask`, narrowed by the daemon.
+    pub mask: CpuSet,
+    /// Where its owner allows it to run.
+    pub owned_mask: CpuSet,
 }
 
 /// What a spinning or blocked task waits for.

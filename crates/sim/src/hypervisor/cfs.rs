@@ -99,16 +99,23 @@ impl Cfs {
     /// Where a waking vCPU goes: back, if that pCPU is idle or no other is.
     fn choose(&self, host: &Host<'_>, vcpu: Vcpu) -> CpuId {
         let home = self.tree.home(vcpu);
-        let free =
-            |pcpu: CpuId| host.is_idle(pcpu) && self.tree.len(pcpu) == 0 && host.allows(vcpu, pcpu);
-        let count = host.pcpu_count();
-        let all = || (0..count).map(|step| CpuId((home.0 + step) % count));
+        let free = |pcpu: &CpuId| host.is_idle(*pcpu) && self.tree.len(*pcpu) == 0;
         // A whole core that is idle first, as select_idle_core().
         let core = |pcpu: &CpuId| host.pcpu(*pcpu).sibling.is_none_or(|s| host.is_idle(s));
-        all()
-            .find(|pcpu| free(*pcpu) && core(pcpu))
-            .or_else(|| all().find(|pcpu| free(*pcpu)))
-            .unwrap_or(home)
+        let count = host.pcpu_count();
+        let allowed = &host.vcpu(vcpu).allowed;
+        let chosen = if allowed.is_empty() {
+            let all = || (0..count).map(|step| CpuId((home.0 + step) % count));
+            all()
+                .find(|pcpu| free(pcpu) && core(pcpu))
+                .or_else(|| all().find(free))
+        } else {
+            // In the same order, without a look at all the others.
+            let step = |pcpu: &CpuId| (pcpu.0 + count - home.0) % count;
+            let all = allowed.iter().copied().filter(free);
+            all.min_by_key(|pcpu| (!core(pcpu), step(pcpu)))
+        };
+        chosen.unwrap_or(home)
     }
 
     /// Somebody whom `to` may take, from the longest queue of more than `above`.

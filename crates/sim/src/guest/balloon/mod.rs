@@ -113,13 +113,13 @@ impl Guest {
             inflated: None,
             epoch: 0,
         };
-        self.balloons = Some(Balloons {
+        self.balloons = Some(Box::new(Balloons {
             settings,
             seats: vec![seat; self.cpus.len()],
             computes,
             census: Census::default(),
             counts: BalloonCounts::default(),
-        });
+        }));
     }
 
     /// What its balloons have done since the window opened, up to `now`.

@@ -230,13 +230,13 @@ fn key(task: TaskId) -> TaskKey {
 impl Guest {
     /// Starts the daemon.
     pub fn set_migrater(&mut self, migrater: Migrater) {
-        self.migrater = Some(migrater);
+        self.migrater = Some(Box::new(migrater));
     }
 
     /// The daemon, if there is one.
     #[must_use]
-    pub const fn migrater(&self) -> Option<&Migrater> {
-        self.migrater.as_ref()
+    pub fn migrater(&self) -> Option<&Migrater> {
+        self.migrater.as_deref()
     }
 
     /// The set in which the daemon may move a task.
