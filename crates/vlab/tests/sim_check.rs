@@ -85,6 +85,39 @@ fn the_simulator_is_within_ten_percent_of_the_freezer_but_for_known_misses() {
     assert!(misses.is_empty(), "{misses:#?}");
 }
 
+/// On another bed, whose CPUs are nearly twice as fast: their speed and how late timers are
+/// are set from what was measured without sharing at depth 1, and nothing else.
+#[test]
+fn on_faster_cpus_rates_are_within_ten_percent() {
+    let mut scenario = scenario("check-freezer-faster.toml");
+    scenario.measure.rounds = ROUNDS;
+    let (result, _) = simulate(&scenario).unwrap();
+    let mut wrong = Vec::new();
+    for row in &scenario.measured {
+        let simulated = rate(&result, &row.load, &row.arm, row.vms_per_pcpu);
+        let simulated = simulated.expect("every measured phase is simulated");
+        let error = simulated / row.ops_per_s - 1.0;
+        println!(
+            "| {} | {} | {} | {:.0} [{:.0}..{:.0}] | {simulated:.0} | {:+.1} % |",
+            row.load,
+            row.vms_per_pcpu,
+            row.arm,
+            row.ops_per_s,
+            row.low.unwrap_or_default(),
+            row.high.unwrap_or_default(),
+            error * 100.0
+        );
+        // Heartbeats that are late for another reason pass for a return of the vCPU (51 and
+        // 42 gaps of 46 and 43), and a move that is missed for it costs a gap of 77 ms.
+        let known = (row.arm.as_str(), row.vms_per_pcpu) == ("published", 8);
+        if error.abs() > if known { 0.13 } else { TOLERANCE } {
+            wrong.push((row, simulated));
+        }
+    }
+    assert_eq!(scenario.measured.len(), 32);
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
 /// How far out of the measured range, widened by [`TOLERANCE`], a ratio is: 0 inside,
 /// 0.1 if it is a tenth above its upper end, -0.1 below its lower one.
 fn out_of_range(ratio: f64, low: f64, high: f64) -> f64 {
@@ -159,6 +192,29 @@ fn ratios_to_solo_are_within_what_was_measured() {
 fn ratios_to_solo_are_within_what_was_measured_on_a_disk_with_one_queue() {
     let misses = [("randread-qd1", "fifo", 2, 0.12, FIFO)];
     ratios_to_solo("check-freezer-disk.toml", &misses);
+}
+
+/// Beside compute on each vCPU a reader stays on the one on which it began, and either all its
+/// completions arrive there or none. Measured with SCHED_FIFO and 4 VMs, eight rounds, of which
+/// three have 943 to 1269 requests/s and five 5818 to 6591.
+#[test]
+fn where_a_reader_begins_decides_what_it_gets_of_a_disk_with_one_queue() {
+    let mut scenario = scenario("check-freezer-disk-faster.toml");
+    scenario.measure.rounds = 6;
+    scenario.sharing.vms_per_pcpu = vec![4];
+    scenario.loads.retain(|load| load.name == "randread-qd1");
+    scenario.arms.retain(|arm| arm.name == "fifo");
+    let (result, _) = simulate(&scenario).expect("the simulator has all of it");
+    let phases = result.phases.iter().filter(|phase| phase.arm == "fifo");
+    let rates: Vec<f64> = phases
+        .map(|phase| phase.io.as_ref().expect("it reads").ops_per_s)
+        .collect();
+    println!("{rates:?}");
+    assert_eq!(rates.len(), 6);
+    for pair in rates.chunks(2) {
+        assert!(out_of_range(pair[0], 5818.0, 6591.0) == 0.0, "{rates:?}");
+        assert!(out_of_range(pair[1], 943.0, 1269.0) == 0.0, "{rates:?}");
+    }
 }
 
 /// What prices and times of several requests in flight are set from: eight without sharing

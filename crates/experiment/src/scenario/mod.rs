@@ -52,6 +52,7 @@ pub use policy::PolicyKey;
 pub use policy::PolicyKind;
 pub use policy::PolicySettings;
 pub use policy::PolicyValue;
+pub use sim::IoStart;
 pub use sim::Measured;
 pub use sim::Others;
 pub use sim::SimSpec;

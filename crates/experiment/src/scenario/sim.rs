@@ -24,6 +24,18 @@ pub struct SimSpec {
     pub seed: u64,
     /// Hyperthreads per core: 1 or 2.
     pub threads_per_core: u32,
+    /// How fast the CPUs are, in thousandths of those that the platform's costs were
+    /// measured on: its CPU times, of guest kernel, request and daemon, are divided by that.
+    /// 100..=10 000.
+    #[serde(default = "same_speed", skip_serializing_if = "is_same_speed")]
+    pub cpu_speed_permille: u32,
+    /// How late the timer of a request without a device is, instead of the platform's.
+    /// 0..=1 s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timer_late: Option<Ns>,
+    /// Where the I/O tasks of a round begin.
+    #[serde(default, skip_serializing_if = "IoStart::is_last")]
+    pub io_start: IoStart,
     /// The vCPU on which all completions of the disk arrive; `None`: where they
     /// were submitted.
     pub completion_vcpu: Option<u32>,
@@ -45,6 +57,14 @@ pub struct SimSpec {
     pub disk_begin: Option<Ns>,
 }
 
+const fn same_speed() -> u32 {
+    1000
+}
+
+const fn is_same_speed(permille: &u32) -> bool {
+    *permille == same_speed()
+}
+
 impl Default for SimSpec {
     fn default() -> Self {
         Self {
@@ -54,6 +74,9 @@ impl Default for SimSpec {
             platform: "bed".to_owned(),
             seed: 1,
             threads_per_core: 1,
+            cpu_speed_permille: same_speed(),
+            timer_late: None,
+            io_start: IoStart::Last,
             completion_vcpu: None,
             submit: None,
             process: None,
@@ -74,6 +97,24 @@ pub enum Others {
     Same,
     /// Compute on every vCPU.
     Compute,
+}
+
+/// On which vCPU the first I/O task begins; each other one on the one before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum IoStart {
+    /// The last one, in all rounds.
+    #[default]
+    Last,
+    /// Another one in each round. Beside compute on each vCPU a task stays where it
+    /// begins, and whether that is where its completions arrive decides what it gets.
+    InTurn,
+}
+
+impl IoStart {
+    fn is_last(&self) -> bool {
+        *self == Self::Last
+    }
 }
 
 /// A figure that was measured elsewhere, to be shown beside the simulated one.

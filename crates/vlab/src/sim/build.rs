@@ -2,6 +2,7 @@
 //! From a step of a scenario to a simulation.
 
 use experiment::scenario::ArmKind;
+use experiment::scenario::IoStart;
 use experiment::scenario::Load;
 use experiment::scenario::LoadKind;
 use experiment::scenario::Others;
@@ -72,7 +73,7 @@ const NICE_MINUS_20: u32 = 88_761;
 pub(super) fn simulation(scenario: &Scenario, step: &Step<'_>, seed: u64) -> anyhow::Result<Sim> {
     let spec = scenario.sim.clone().unwrap_or_default();
     let cpus = scenario.topology.cpus;
-    let platform = platform::by_name(&spec.platform, cpus)?;
+    let platform = platform::of(&spec, cpus)?;
     let vms = step.vms_per_pcpu;
     let sharing = Sharing {
         vms_per_pcpu: vms,
@@ -182,8 +183,8 @@ fn own_vms(
     chosen: &Chosen,
     seed: u64,
 ) -> anyhow::Result<Sim> {
-    let name = scenario.sim.clone().unwrap_or_default().platform;
-    let platform = |cpus| platform::by_name(&name, cpus);
+    let spec = scenario.sim.clone().unwrap_or_default();
+    let platform = |cpus| platform::of(&spec, cpus);
     let costs = platform(scenario.vcpus())?.daemon;
     let kind = step.arm.map(|arm| &arm.kind);
     let arm = InGuest {
@@ -311,13 +312,17 @@ fn add_load(
             return super::profile::add(guest, profile, class, platform, cpus);
         }
     };
+    let turn = match spec.io_start {
+        IoStart::Last => 0,
+        IoStart::InTurn => step.round,
+    };
     for n in 0..threads {
         guest.add(NewTask {
             name: format!("io-{n}"),
             group: IO,
             class,
             mask: CpuSet::first(cpus),
-            vcpu: VcpuId((cpus - 1).saturating_sub(n % cpus)),
+            vcpu: VcpuId(cpus - 1 - (n + turn) % cpus),
             program: Box::new(Reader::new(reader)),
         });
     }

@@ -8,6 +8,8 @@ use sim::machine::Costs;
 use sim::machine::Smt;
 use units::Ns;
 
+use experiment::scenario::SimSpec;
+
 use crate::reproduce::platforms;
 
 /// A platform.
@@ -54,6 +56,49 @@ pub(crate) const NAMES: &[&str] = &[
     "paper-smt",
     "paper-jupiter",
 ];
+
+/// The platform of a scenario.
+///
+/// # Errors
+/// There is none of its name.
+pub(super) fn of(spec: &SimSpec, cpus: u32) -> anyhow::Result<Platform> {
+    let mut platform = by_name(&spec.platform, cpus)?.at_speed(spec.cpu_speed_permille);
+    platform.timer_late = spec.timer_late.unwrap_or(platform.timer_late);
+    Ok(platform)
+}
+
+impl Platform {
+    /// The same on CPUs of this speed. What its devices take is as before.
+    fn at_speed(mut self, permille: u32) -> Self {
+        if permille == 1000 {
+            return self;
+        }
+        let scaled = |time: &mut Ns| *time = time.scaled(1000, u64::from(permille));
+        let (kernel, daemon) = (&mut self.kernel, &mut self.daemon);
+        for time in [
+            &mut self.submit,
+            &mut self.process,
+            &mut self.costs.resume,
+            &mut kernel.interrupt,
+            &mut kernel.switch,
+            &mut kernel.catch_up,
+            &mut kernel.migration,
+            &mut daemon.bell,
+            &mut daemon.resume,
+            &mut daemon.first_look,
+            &mut daemon.timer,
+            &mut daemon.react,
+            &mut daemon.think,
+            &mut daemon.beat,
+            &mut daemon.hold,
+        ] {
+            scaled(time);
+        }
+        self.further.iter_mut().for_each(scaled);
+        kernel.batched.iter_mut().for_each(scaled);
+        self
+    }
+}
 
 /// A platform by its name: this bed, or a paper's with the parameters of `vlab
 /// reproduce`.

@@ -147,6 +147,7 @@ const PIECES: &[&str] = &[
     "class = \"driver-domain\"\n",
     "\"sim.seed\" = [1, 2]\n",
     "threads_per_core = 2\n",
+    "cpu_speed_permille = 50\n",
 ];
 
 fn fault() -> impl Strategy<Value = Fault> {

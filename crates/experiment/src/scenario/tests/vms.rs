@@ -534,6 +534,16 @@ fn every_error_names_line_field_value_and_what_is_right() {
             "cpus = 5\n[sim]\nthreads_per_core = 2\n",
             &["s.toml:8:", "`sim.threads_per_core` is 2", "even"],
         ),
+        (
+            "cpus = 4\n",
+            "cpus = 4\n[sim]\ncpu_speed_permille = 99\n",
+            &["s.toml:8:", "`sim.cpu_speed_permille` is 99", "100"],
+        ),
+        (
+            "cpus = 4\n",
+            "cpus = 4\n[sim]\nio_start = \"in-turn\"\n",
+            &["s.toml:8:", "`sim.io_start` is set", "[[vm]]"],
+        ),
     ];
     errors_say(GOOD, cases, error_of);
 }
