@@ -107,8 +107,8 @@ fn on_faster_cpus_rates_are_within_ten_percent() {
             row.high.unwrap_or_default(),
             error * 100.0
         );
-        // Heartbeats that are late for another reason pass for a return of the vCPU (51 and
-        // 42 gaps of 46 and 43), and a move that is missed for it costs a gap of 77 ms.
+        // Heartbeats count 23.0 gaps a second where the host has 21.9 slices, and a move that
+        // is missed for it costs a gap of 77 ms (docs/reproduction.md).
         let known = (row.arm.as_str(), row.vms_per_pcpu) == ("published", 8);
         if error.abs() > if known { 0.13 } else { TOLERANCE } {
             wrong.push((row, simulated));
