@@ -22,9 +22,13 @@ for policy in fixed credit1 credit2 vslicer ische isacs; do
 	[ "$policy" != vslicer ] || change 501s --class io
 	change 503s --latency 2ms
 	settled "$policy" 1
-	for look in 1 2 3 4 5 6 7 8; do
-		echo "$policy-turn-$look $(scx_vcpu list --json)"
-	done
+	# Each time another turn.
+	scx_vcpu stats --every 200ms --count 8 --json >/tmp/turns
+	look=0
+	while read -r line; do
+		look=$((look + 1))
+		echo "$policy-turn-$look $line"
+	done </tmp/turns
 	finish "$policy"
 done
 
