@@ -356,8 +356,10 @@ impl Sim {
     }
 
     fn tell_all_work(&mut self) {
-        for vcpu in 0..self.machine.vcpus.len() {
-            self.tell_work(Vcpu(vcpu as u32));
+        for guest in 0..self.guests.len() {
+            for cpu in 0..self.guests[guest].cpus.len() {
+                self.tell_work(self.guests[guest].cpus[cpu].host);
+            }
         }
     }
 

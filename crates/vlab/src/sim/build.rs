@@ -262,6 +262,10 @@ fn add_load(
         write: false,
         phases: None,
     };
+    let turn = match spec.io_start {
+        IoStart::Last => 0,
+        IoStart::InTurn => step.round,
+    };
     let threads = match &load.kind {
         LoadKind::Idle => 0,
         LoadKind::Pulse {
@@ -309,12 +313,8 @@ fn add_load(
             return Err(Unusable(text).into());
         }
         LoadKind::Profile { profile } => {
-            return super::profile::add(guest, profile, class, platform, cpus);
+            return super::profile::add(guest, profile, class, platform, cpus, turn);
         }
-    };
-    let turn = match spec.io_start {
-        IoStart::Last => 0,
-        IoStart::InTurn => step.round,
     };
     for n in 0..threads {
         guest.add(NewTask {

@@ -2,13 +2,12 @@
 //! Platforms: what a simulated machine, its guests' kernel and its system calls
 //! cost. One set of constants per platform, never one per configuration.
 
+use experiment::scenario::SimSpec;
 use sim::guest::DaemonCosts;
 use sim::guest::KernelSettings;
 use sim::machine::Costs;
 use sim::machine::Smt;
 use units::Ns;
-
-use experiment::scenario::SimSpec;
 
 use crate::reproduce::platforms;
 

@@ -171,13 +171,14 @@ impl Profile {
     }
 }
 
-/// Adds an application's tasks to a guest.
+/// Adds an application's tasks to a guest, so many vCPUs on from where they begin.
 pub(super) fn add(
     guest: &mut Guest,
     name: &str,
     class: Class,
     platform: &Platform,
     cpus: u32,
+    turn: u32,
 ) -> anyhow::Result<()> {
     let profile = named(name)?;
     guest.set_migration_cost(profile.migration()?);
@@ -189,7 +190,7 @@ pub(super) fn add(
             group: IO,
             class,
             mask: CpuSet::first(cpus),
-            vcpu: VcpuId(n * cpus / profile.tasks() % cpus),
+            vcpu: VcpuId((n * cpus / profile.tasks() + turn) % cpus),
             program: Box::new(Reader::new(settings)),
         });
     }

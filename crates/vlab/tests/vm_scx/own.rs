@@ -27,7 +27,9 @@ fn turns(output: &Output, policy: &str) -> [Vec<Ns>; 2] {
             turns.extend(vcpus.iter().map(|vcpu| vcpu.slice));
         }
     }
-    turns.each_mut().map(|turns| turns.sort_unstable());
+    for turns in &mut turns {
+        turns.sort_unstable();
+    }
     turns
 }
 
