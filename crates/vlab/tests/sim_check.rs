@@ -3,10 +3,12 @@
 
 use std::path::Path;
 
+use experiment::result::RunResult;
 use experiment::result::TaskState;
 use experiment::scenario::Arm;
 use experiment::scenario::ArmKind;
 use experiment::scenario::Baselines;
+use experiment::scenario::Measured;
 use experiment::scenario::Scenario;
 use units::Ns;
 use vlab::sim::rate;
@@ -39,6 +41,13 @@ fn scenario(name: &str) -> Scenario {
     Scenario::load(&path).expect("a scenario of this project")
 }
 
+/// What is simulated of a measured rate, and how far that is from it: 0.1 is a tenth above.
+fn beside(result: &RunResult, row: &Measured) -> (f64, f64) {
+    let simulated = rate(result, &row.load, &row.arm, row.vms_per_pcpu);
+    let simulated = simulated.expect("every measured phase is simulated");
+    (simulated, simulated / row.ops_per_s - 1.0)
+}
+
 /// The day of which ratios are compared: [`ratios_to_solo_are_within_what_was_measured`].
 const BY_RATIO: &str = "2026-11-24";
 
@@ -58,14 +67,7 @@ fn the_simulator_is_within_ten_percent_of_the_freezer_but_for_known_misses() {
     );
     let mut misses = Vec::new();
     for measured in &scenario.measured {
-        let simulated = rate(
-            &result,
-            &measured.load,
-            &measured.arm,
-            measured.vms_per_pcpu,
-        );
-        let simulated = simulated.expect("every measured phase is simulated");
-        let error = simulated / measured.ops_per_s - 1.0;
+        let (simulated, error) = beside(&result, measured);
         println!(
             "{} {} {}: {:.0} measured, {simulated:.0} simulated, {:+.1} %",
             measured.load,
@@ -94,9 +96,7 @@ fn on_faster_cpus_rates_are_within_ten_percent() {
     let (result, _) = simulate(&scenario).unwrap();
     let mut wrong = Vec::new();
     for row in &scenario.measured {
-        let simulated = rate(&result, &row.load, &row.arm, row.vms_per_pcpu);
-        let simulated = simulated.expect("every measured phase is simulated");
-        let error = simulated / row.ops_per_s - 1.0;
+        let (simulated, error) = beside(&result, row);
         println!(
             "| {} | {} | {} | {:.0} [{:.0}..{:.0}] | {simulated:.0} | {:+.1} % |",
             row.load,
