@@ -2,6 +2,7 @@
 //! How fast the simulator is, as a whole process: `scripts/bench-sim` runs it.
 //!
 //!     speed mixed BLOCKS SECONDS         readers and compute under CFS
+//!     speed one-disk BLOCKS SECONDS      the same with one disk for all blocks
 //!     speed round-robin BLOCKS SECONDS   nothing but slices in turn
 //!
 //! A block is 12 pCPUs with 8 VMs of 12 vCPUs pinned to them: 96 vCPUs. Prints one
@@ -29,7 +30,7 @@ fn main() -> ExitCode {
     let number = |n: usize| words.get(n).and_then(|word| word.parse::<u32>().ok());
     let load = words.first().and_then(|word| block::Load::named(word));
     let (Some(load), Some(blocks @ 1..), Some(seconds)) = (load, number(1), number(2)) else {
-        eprintln!("usage: speed mixed|round-robin BLOCKS SECONDS");
+        eprintln!("usage: speed mixed|one-disk|round-robin BLOCKS SECONDS");
         return ExitCode::FAILURE;
     };
     let mut sim = block::simulation(load, blocks);

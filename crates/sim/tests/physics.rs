@@ -12,10 +12,15 @@ use sim::guest::KernelSettings;
 use sim::guest::Migrater;
 use sim::guest::MigraterSettings;
 use sim::hypervisor::Hypervisor;
+use sim::ids::DeviceId;
 use sim::ids::VmId;
+use sim::machine::Costs;
+use sim::machine::Machine;
+use sim::machine::Smt;
 use sim::program::ReaderSettings;
 use sim::queue::QueueKind;
 use sim::record::Does;
+use units::CpuId;
 use units::Ns;
 use units::Time;
 
@@ -87,6 +92,11 @@ fn mix(mix: Mix, policy: Box<dyn Hypervisor>, queue: QueueKind, seed: u64) -> Si
 
 /// Everything that a run left behind, as text.
 fn fingerprint(sim: &Sim) -> String {
+    format!("{} {}", sim.events(), without_events(sim))
+}
+
+/// Without the number of events: each part of a machine has ticks of its own.
+fn without_events(sim: &Sim) -> String {
     let tasks: Vec<String> = sim
         .guests()
         .iter()
@@ -98,7 +108,7 @@ fn fingerprint(sim: &Sim) -> String {
             )
         })
         .collect();
-    format!("{} {:?} {tasks:?}", sim.events(), sim.machine())
+    format!("{:?} {tasks:?}", sim.machine())
 }
 
 #[test]
@@ -132,6 +142,71 @@ fn one_seed_gives_one_run_on_either_queue() {
         let mut other = mix(busy, policy(), QueueKind::Wheel, 43);
         other.run_until(Time(300_000_000));
         assert_ne!(prints[0], fingerprint(&other), "the seed matters");
+    }
+}
+
+/// Three sockets of two pCPUs, each with VMs and a disk of its own: run one after the
+/// other, or all by time.
+#[test]
+fn what_never_meets_runs_the_same_one_after_the_other() {
+    let sockets = |policy: Box<dyn Hypervisor>, eevdf: bool, whole: bool| {
+        let mut machine = Machine::new(6, false, Costs::default(), Smt::default());
+        for vm in 0..9 {
+            let first = vm % 3 * 2;
+            let one = vec![CpuId(first), CpuId(first + 1)];
+            let other = vec![CpuId(first + vm / 3 % 2)];
+            machine.add_vm("vm", 512 << (vm / 3), &[one, other]);
+        }
+        let kernel = if eevdf {
+            KernelSettings::eevdf(2)
+        } else {
+            KernelSettings::scaled(2)
+        };
+        let mut guests = common::guests(&machine, kernel, 7);
+        for (vm, guest) in guests.iter_mut().enumerate() {
+            let device = DeviceId(vm as u32 % 3);
+            guest.add(common::compute(0));
+            for n in 0..vm as u32 / 2 {
+                let settings = ReaderSettings { device, ..READS };
+                guest.add(common::reader(n % 2, settings));
+            }
+            if vm > 5 {
+                let daemon = Migrater::new(MigraterSettings::default(), 2, None);
+                guest.set_migrater(daemon);
+            }
+        }
+        let mut sim = common::simulation(machine, guests, policy, QueueKind::Wheel, 7);
+        sim.spread_starts(Ns::from_ms(20));
+        for _ in 0..3 {
+            common::add_delay(&mut sim, Ns::from_us(100), 400);
+        }
+        if whole {
+            sim.keep_whole();
+        }
+        let mut prints = Vec::new();
+        for ms in [50, 51, 400] {
+            sim.run_until(Time(ms * 1_000_000));
+            assert_eq!(sim.check(), Ok(()));
+            prints.push(without_events(&sim));
+        }
+        (sim.parts(), prints)
+    };
+    for name in sim::hypervisor::NAMES {
+        for eevdf in [false, true] {
+            let policy = || {
+                let sharing = sim::hypervisor::Sharing {
+                    vms_per_pcpu: 3,
+                    slice: Ns::from_ms(11),
+                    sweep_permille: 100,
+                };
+                sim::hypervisor::by_name(name, &sharing).unwrap()
+            };
+            let (parts, apart) = sockets(policy(), eevdf, false);
+            let (whole, together) = sockets(policy(), eevdf, true);
+            let local = ["fixed", "cfs", "eevdf", "eevdf-slices"].contains(name);
+            assert_eq!((parts, whole), (if local { 3 } else { 1 }, 1), "{name}");
+            assert_eq!(apart, together, "{name}");
+        }
     }
 }
 

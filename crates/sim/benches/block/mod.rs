@@ -39,8 +39,10 @@ const SLICE: Ns = Ns::from_ms(11);
 /// What runs in the VMs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Load {
-    /// A task per vCPU that computes, and four readers of an SSD per VM; CFS.
+    /// A task per vCPU that computes, and four readers of the block's SSD per VM; CFS.
     Mixed,
+    /// The same with one SSD for all blocks: a machine that is one part.
+    OneDisk,
     /// A task per vCPU that computes; slices in turn. What the peer simulates.
     RoundRobin,
 }
@@ -50,6 +52,7 @@ impl Load {
     pub(crate) fn named(name: &str) -> Option<Self> {
         match name {
             "mixed" => Some(Self::Mixed),
+            "one-disk" => Some(Self::OneDisk),
             "round-robin" => Some(Self::RoundRobin),
             _ => None,
         }
@@ -67,9 +70,9 @@ fn task(vcpu: u32, mask: CpuSet, program: Box<dyn Program>) -> NewTask {
     }
 }
 
-fn reader(n: u32) -> Reader {
+fn reader(n: u32, device: u32) -> Reader {
     Reader::new(ReaderSettings {
-        device: DeviceId(0),
+        device: DeviceId(device),
         depth: 1,
         bytes: 16 << 10,
         start: u64::from(n) << 30,
@@ -88,6 +91,7 @@ fn reader(n: u32) -> Reader {
 pub(crate) fn simulation(load: Load, blocks: u32) -> Sim {
     let costs = Costs::default();
     let mut machine = Machine::new(WIDTH * blocks, false, costs, Smt::default());
+    let disks = if load == Load::OneDisk { 1 } else { blocks };
     let mut guests = Vec::new();
     for vm in 0..VMS * blocks {
         let first = vm / VMS * WIDTH;
@@ -97,23 +101,24 @@ pub(crate) fn simulation(load: Load, blocks: u32) -> Sim {
         let mut guest = Guest::new(VmId(vm), Vcpu(vm * WIDTH), WIDTH, kernel, 1);
         // Where nothing reads, a unit is longer than a slice: events are switches.
         let unit = match load {
-            Load::Mixed => Ns::from_ms(1),
+            Load::Mixed | Load::OneDisk => Ns::from_ms(1),
             Load::RoundRobin => Ns::from_secs(1),
         };
         for vcpu in 0..WIDTH {
             let mask = CpuSet::only(VcpuId(vcpu));
             guest.add(task(vcpu, mask, Box::new(Compute::new(unit))));
         }
-        if load == Load::Mixed {
+        if load != Load::RoundRobin {
+            let disk = vm / VMS % disks;
             for n in 0..4 {
                 let mask = CpuSet::first(WIDTH);
-                guest.add(task(n * 3, mask, Box::new(reader(vm * 4 + n))));
+                guest.add(task(n * 3, mask, Box::new(reader(vm * 4 + n, disk))));
             }
         }
         guests.push(guest);
     }
     let policy: Box<dyn Hypervisor> = match load {
-        Load::Mixed => Box::new(Cfs::new(CfsSettings::with_slice(SLICE))),
+        Load::Mixed | Load::OneDisk => Box::new(Cfs::new(CfsSettings::with_slice(SLICE))),
         Load::RoundRobin => Box::new(Fixed::new(FixedSettings {
             slots: VMS,
             slice: SLICE,
@@ -122,7 +127,7 @@ pub(crate) fn simulation(load: Load, blocks: u32) -> Sim {
         })),
     };
     let mut sim = Sim::new(machine, policy, QueueKind::default(), 1);
-    if load == Load::Mixed {
+    if load != Load::RoundRobin {
         sim.spread_starts(SLICE * 4);
     }
     for guest in guests {
@@ -131,10 +136,12 @@ pub(crate) fn simulation(load: Load, blocks: u32) -> Sim {
     let disk = SsdSettings {
         latency: Ns::from_us(90),
         spread_permille: 300,
-        channels: 64 * blocks,
+        channels: 64 * blocks / disks,
         rate: 100_000_000_000,
         turn: Ns::ZERO,
     };
-    sim.add_device(Box::new(Ssd::new(disk)), Path::Submitter);
+    for _ in 0..disks {
+        sim.add_device(Box::new(Ssd::new(disk)), Path::Submitter);
+    }
     sim
 }

@@ -28,6 +28,7 @@ impl Sim {
         let mut host = Host {
             now: self.agenda.now(),
             machine: &self.machine,
+            part: self.parts[self.part].clone(),
             requests: &mut self.requests,
         };
         let result = call(&mut *self.hypervisor, &mut host);

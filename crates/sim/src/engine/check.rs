@@ -34,6 +34,7 @@ impl Sim {
         let host = Host {
             now,
             machine: &self.machine,
+            part: 0..self.machine.pcpus.len() as u32,
             requests: &mut requests,
         };
         let name = self.hypervisor.name();
@@ -44,7 +45,8 @@ impl Sim {
     /// Checks when it is time again.
     pub(super) fn check_in_turn(&mut self) {
         self.unchecked += 1;
-        if self.unchecked < EVERY {
+        // While one part runs the others are at another time.
+        if self.unchecked < EVERY || self.parts.len() > 1 {
             return;
         }
         let tasks: usize = self.guests.iter().map(|guest| guest.tasks().len()).sum();

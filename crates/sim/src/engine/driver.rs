@@ -69,6 +69,7 @@ impl Sim {
         if self.is_behind_driver(id) {
             self.ring(id, io, Stage::Request);
         } else {
+            self.assert_declared(&io);
             self.with_device(id, |device, cx| device.submit(io, cx));
         }
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The loop that connects machine, hypervisor, guests and devices.
 //!
-//! `pcpu` puts vCPUs on pCPUs and takes them off; `vcpu` wakes, idles and
+//! `parts` finds what never meets; `pcpu` puts vCPUs on pCPUs and takes them off; `vcpu` wakes, idles and
 //! interrupts them; `carry` calls guests, policies and devices. These never call each
 //! other: a guest leaves effects, a policy leaves requests, and the engine carries
 //! them out when the call has returned.
@@ -9,10 +9,12 @@
 mod carry;
 mod check;
 mod driver;
+mod parts;
 mod pcpu;
 mod vcpu;
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use units::CpuId;
 use units::Ns;
@@ -68,6 +70,10 @@ pub struct Sim {
     seed: u64,
     started: bool,
     start_spread: Ns,
+    /// pCPUs by what never meets, and where things happen now.
+    parts: Vec<Range<u32>>,
+    part: usize,
+    kept_whole: bool,
     /// This pCPU is about to pick: a kick for it now would be once too often.
     choosing: Option<CpuId>,
     /// Completions on their way from a device to a vCPU, at this instant.
@@ -85,6 +91,7 @@ impl Sim {
         queue: QueueKind,
         seed: u64,
     ) -> Self {
+        let whole = 0..machine.pcpus.len() as u32;
         Self {
             agenda: Agenda::new(queue),
             machine,
@@ -99,6 +106,9 @@ impl Sim {
             seed,
             started: false,
             start_spread: Ns::ZERO,
+            parts: std::iter::once(whole).collect(),
+            part: 0,
+            kept_whole: false,
             choosing: None,
             completing: 0,
             unchecked: 0,
@@ -206,10 +216,13 @@ impl Sim {
 
     /// As [`Sim::run_until`], without settling the books: for a look in between.
     pub fn run_until_quietly(&mut self, end: Time) {
-        while let Some(event) = self.agenda.next(end) {
-            self.happen(event);
-            if cfg!(debug_assertions) {
-                self.check_in_turn();
+        for part in 0..self.parts.len() {
+            self.turn_to(part);
+            while let Some(event) = self.agenda.next(end) {
+                self.happen(event);
+                if cfg!(debug_assertions) {
+                    self.check_in_turn();
+                }
             }
         }
     }
@@ -260,15 +273,20 @@ impl Sim {
 
     fn start(&mut self) {
         self.with_policy(|policy, host| policy.start(host));
-        if let Some(period) = self.hypervisor.tick_period() {
-            self.agenda.at(self.now() + period, Event::HostTick);
-        }
-        if let Some(period) = self.hypervisor.slow_period() {
-            self.agenda.at(self.now() + period, Event::HostSlow);
+        self.divide();
+        for part in 0..self.parts.len() {
+            self.turn_to(part);
+            if let Some(period) = self.hypervisor.tick_period() {
+                self.agenda.at(self.now() + period, Event::HostTick);
+            }
+            if let Some(period) = self.hypervisor.slow_period() {
+                self.agenda.at(self.now() + period, Event::HostSlow);
+            }
         }
         for n in 0..self.machine.vcpus.len() {
             let vcpu = Vcpu(n as u32);
             let (vm, id) = (self.machine.vcpus[n].vm, self.machine.vcpus[n].id);
+            self.turn_to(self.part_of(vm));
             if self
                 .guests
                 .get(vm.index())
@@ -392,10 +410,10 @@ impl Sim {
     }
 
     fn charge_all(&mut self) {
-        for n in 0..self.machine.pcpus.len() {
-            if let Some(vcpu) = self.machine.pcpus[n].vcpu {
+        for n in self.parts[self.part].clone() {
+            if let Some(vcpu) = self.machine.pcpus[n as usize].vcpu {
                 self.tell_work(vcpu);
-                self.charge(vcpu, CpuId(n as u32));
+                self.charge(vcpu, CpuId(n));
             }
         }
     }

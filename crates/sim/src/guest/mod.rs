@@ -48,6 +48,7 @@ pub use task::Profile;
 pub use task::Task;
 pub use task::TaskState;
 
+use crate::ids::DeviceId;
 use crate::ids::TaskId;
 use crate::ids::Vcpu;
 use crate::ids::VmId;
@@ -229,6 +230,11 @@ impl Guest {
     #[must_use]
     pub fn tasks(&self) -> &[Task] {
         &self.tasks
+    }
+
+    /// Devices to which requests of its tasks go; one comes once for each task.
+    pub(crate) fn devices(&self) -> impl Iterator<Item = DeviceId> {
+        self.tasks.iter().filter_map(|task| task.program.device())
     }
 
     /// Has this vCPU something to run?

@@ -231,6 +231,11 @@ impl Hypervisor for Cfs {
         self.tree.halt(host, vcpu);
     }
 
+    fn is_local(&self) -> bool {
+        // What groups weigh is brought up to date for all of them at once.
+        !self.tree.has_groups()
+    }
+
     fn tick_period(&self) -> Option<Ns> {
         let balance = self.settings.balance_period;
         let balance = (balance > Ns::ZERO).then_some(balance);

@@ -318,6 +318,10 @@ impl Hypervisor for Eevdf {
         self.queues[pcpu.index()].current = None;
     }
 
+    fn is_local(&self) -> bool {
+        true
+    }
+
     fn check(&self, host: &Host<'_>) -> Result<(), String> {
         for (pcpu, queue) in host.pcpus().zip(&self.queues) {
             let (current, on) = (queue.current, host.on(pcpu));

@@ -167,6 +167,10 @@ impl Hypervisor for Fixed {
 
     fn charge(&mut self, _: &mut Host<'_>, _: Vcpu, _: CpuId, _: Ns, _: Ns) {}
 
+    fn is_local(&self) -> bool {
+        true
+    }
+
     fn check(&self, host: &Host<'_>) -> Result<(), String> {
         for (lane, pcpu) in self.lanes.iter().zip(host.pcpus()) {
             for (slot, queue) in lane.queues.iter().enumerate() {

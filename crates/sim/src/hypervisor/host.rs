@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a policy sees and may ask for.
 
+use std::ops::Range;
+
 use units::CpuId;
 use units::Ns;
 use units::Time;
@@ -37,6 +39,8 @@ impl Requests {
 pub struct Host<'a> {
     pub(crate) now: Time,
     pub(crate) machine: &'a Machine,
+    /// The pCPUs of the part in which something happens.
+    pub(crate) part: Range<u32>,
     pub(crate) requests: &'a mut Requests,
 }
 
@@ -59,9 +63,10 @@ impl<'a> Host<'a> {
         self.machine.pcpus.len() as u32
     }
 
-    /// All pCPUs, in order.
+    /// All pCPUs, in order; of a machine of several parts those of the part in which
+    /// something happens ([`super::Hypervisor::is_local`]).
     pub fn pcpus(&self) -> impl Iterator<Item = CpuId> + use<> {
-        (0..self.machine.pcpus.len() as u32).map(CpuId)
+        self.part.clone().map(CpuId)
     }
 
     /// All vCPUs, in order.

@@ -76,10 +76,15 @@ impl Cores {
         self.kinds[host.vcpu(vcpu).vm.index()].kind()
     }
 
+    /// May it run there, as far as labels go? One whose pins leave it no core of its label
+    /// runs where its pins allow: else it would run nowhere.
     pub(super) fn may(&self, host: &Host<'_>, vcpu: Vcpu, pcpu: CpuId) -> bool {
         let kind = self.kind(host, vcpu);
         let lends = self.settings.idle_io_core == ische::IdleIoCore::TakesCpuVms;
-        ische::pins(kind, &self.labels).contains(&pcpu.index()) || (lends && kind == Kind::Cpu)
+        let pins = ische::pins(kind, &self.labels);
+        let suits = |pcpu: CpuId| pins.contains(&pcpu.index()) || (lends && kind == Kind::Cpu);
+        let allowed = &host.vcpu(vcpu).allowed;
+        suits(pcpu) || (!allowed.is_empty() && !allowed.iter().any(|&pcpu| suits(pcpu)))
     }
 
     pub(super) fn slice(&self, pcpu: CpuId, vcpu: &credit1::Vcpu) -> Ns {

@@ -226,12 +226,20 @@ pub trait Hypervisor: Send + Debug {
         let _ = (host, from, to);
     }
 
+    /// Does it decide about a pCPU by what may run there alone, and by nothing that it
+    /// counts for all? Then parts of a machine that share neither VMs nor devices are run
+    /// one after the other, [`Host::pcpus`] are those of the part, and there is a tick for
+    /// each. Asked once, after [`Hypervisor::start`], which must have asked for nothing.
+    fn is_local(&self) -> bool {
+        false
+    }
+
     /// How often [`Hypervisor::tick`] is called; `None`: never.
     fn tick_period(&self) -> Option<Ns> {
         None
     }
 
-    /// The scheduler's tick. One call for the whole machine; every running vCPU
+    /// The scheduler's tick. One call for the whole machine (or part); every running vCPU
     /// has been charged just before.
     fn tick(&mut self, host: &mut Host<'_>) {
         let _ = host;

@@ -100,6 +100,10 @@ impl Program for FakeIo {
             _ => Step::Await,
         }
     }
+
+    fn device(&self) -> Option<DeviceId> {
+        Some(self.device)
+    }
 }
 
 #[cfg(test)]

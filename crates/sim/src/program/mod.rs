@@ -238,6 +238,12 @@ fn upper(bucket: u32) -> u64 {
 pub trait Program: Send + std::fmt::Debug {
     /// The next step. Called only when the last one is done.
     fn next(&mut self, cx: &mut Cx<'_>) -> Step;
+
+    /// The device to which its requests go, if it has any. Who says nothing and asks one
+    /// nevertheless stops a simulation of several parts.
+    fn device(&self) -> Option<DeviceId> {
+        None
+    }
 }
 
 #[cfg(test)]

@@ -54,6 +54,10 @@ impl Program for Echo {
             }
         }
     }
+
+    fn device(&self) -> Option<DeviceId> {
+        Some(self.device)
+    }
 }
 
 /// The driver domain's half of a device: takes one entry after the other off its

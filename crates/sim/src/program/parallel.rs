@@ -7,6 +7,7 @@ use units::Time;
 use super::Cx;
 use super::Program;
 use super::Step;
+use crate::ids::DeviceId;
 
 /// One thread of a program that computes and meets its others at a barrier, again
 /// and again; the work of a round varies from thread to thread.
@@ -63,6 +64,10 @@ impl Program for Later {
             None => self.inner.next(cx),
         }
     }
+
+    fn device(&self) -> Option<DeviceId> {
+        self.inner.device()
+    }
 }
 
 /// A program that ends: at its first request after that instant of the simulation.
@@ -91,12 +96,15 @@ impl Program for Until {
             step => step,
         }
     }
+
+    fn device(&self) -> Option<DeviceId> {
+        self.inner.device()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::DeviceId;
     use crate::program::Done;
     use crate::program::Reader;
     use crate::program::ReaderSettings;

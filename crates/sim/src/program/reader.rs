@@ -195,4 +195,8 @@ impl Program for Reader {
             }
         }
     }
+
+    fn device(&self) -> Option<DeviceId> {
+        Some(self.settings.device)
+    }
 }

@@ -83,15 +83,39 @@ pub enum QueueKind {
 /// The agenda of a run: a queue, the clock, and the next sequence number.
 #[derive(Debug)]
 pub struct Agenda {
+    here: Part,
+    /// Pending events of which there is one at a time, by [`Event::slot`].
+    slots: Vec<Handle>,
+    sequence: u64,
+    popped: u64,
+    kind: QueueKind,
+    /// Parts of the machine by number; the one at `part` is `here`, and empty.
+    parts: Vec<Part>,
+    part: usize,
+}
+
+/// What waits in a part of the machine, and how far it has come.
+#[derive(Debug)]
+struct Part {
     queue: Queue,
     /// Events of the present instant that came up during it, the next one at the
     /// end: an interrupt of a completion, a kick. They never were in the queue.
     instant: Vec<(Key, Event)>,
-    /// Pending events of which there is one at a time, by [`Event::slot`].
-    slots: Vec<Handle>,
     now: Time,
-    sequence: u64,
-    popped: u64,
+}
+
+impl Part {
+    fn new(kind: QueueKind) -> Self {
+        let queue = match kind {
+            QueueKind::Wheel => Queue::Wheel(Wheel::default()),
+            QueueKind::Tree => Queue::Tree(Tree::default()),
+        };
+        Self {
+            queue,
+            instant: Vec::new(),
+            now: Time::ZERO,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -104,24 +128,21 @@ impl Agenda {
     /// An empty agenda at time zero.
     #[must_use]
     pub fn new(kind: QueueKind) -> Self {
-        let queue = match kind {
-            QueueKind::Wheel => Queue::Wheel(Wheel::default()),
-            QueueKind::Tree => Queue::Tree(Tree::default()),
-        };
         Self {
-            queue,
-            instant: Vec::new(),
+            here: Part::new(kind),
             slots: Vec::new(),
-            now: Time::ZERO,
             sequence: 0,
             popped: 0,
+            kind,
+            parts: Vec::new(),
+            part: 0,
         }
     }
 
     /// The present instant.
     #[must_use]
     pub const fn now(&self) -> Time {
-        self.now
+        self.here.now
     }
 
     /// Events that have happened.
@@ -130,23 +151,41 @@ impl Agenda {
         self.popped
     }
 
-    /// Events that are waiting.
+    /// Events that are waiting here.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.queue.len() + self.instant.len()
+        self.here.queue.len() + self.here.instant.len()
+    }
+
+    /// From now on there are so many parts, each with a clock and events of its own;
+    /// nothing is waiting yet.
+    pub(crate) fn divide(&mut self, parts: usize) {
+        debug_assert_eq!(self.waiting(), 0, "whose events are these?");
+        if parts > 1 {
+            self.parts = (0..parts).map(|_| Part::new(self.kind)).collect();
+        }
+    }
+
+    /// Goes to a part: `now`, `at` and `next` are about it.
+    pub(crate) fn turn_to(&mut self, part: usize) {
+        if part != self.part {
+            std::mem::swap(&mut self.here, &mut self.parts[self.part]);
+            std::mem::swap(&mut self.here, &mut self.parts[part]);
+            self.part = part;
+        }
     }
 
     /// Lets `event` happen at `at`, or now if that has passed. Of events with a
     /// slot the newest alone is kept.
     pub fn at(&mut self, at: Time, event: Event) {
-        let key = Key::new(at.max(self.now), event.rank(), self.sequence);
+        let key = Key::new(at.max(self.here.now), event.rank(), self.sequence);
         self.sequence += 1;
         let Some(slot) = event.slot() else {
-            if key.at == self.now {
-                let place = self.instant.partition_point(|(other, _)| *other > key);
-                self.instant.insert(place, (key, event));
+            if key.at == self.here.now {
+                let place = self.here.instant.partition_point(|(other, _)| *other > key);
+                self.here.instant.insert(place, (key, event));
             } else {
-                self.queue.push(key, event);
+                self.here.queue.push(key, event);
             }
             return;
         };
@@ -154,30 +193,30 @@ impl Agenda {
             self.slots.resize(slot + 1, Handle::NONE);
         }
         match self.slots[slot] {
-            Handle::NONE => self.slots[slot] = self.queue.push(key, event),
-            handle => self.queue.renew(handle, key, event),
+            Handle::NONE => self.slots[slot] = self.here.queue.push(key, event),
+            handle => self.here.queue.renew(handle, key, event),
         }
     }
 
     /// The next event no later than `end`; time moves on to it.
     pub fn next(&mut self, end: Time) -> Option<Event> {
         // A later one has its turn when somebody asks for a later end.
-        let due = self.queue.first().filter(|key| key.at <= end);
-        let first = match (self.instant.last(), due) {
-            (Some((soon, _)), Some(due)) if due < *soon => self.queue.pop(),
-            (Some(_), _) => self.instant.pop(),
-            (None, Some(_)) => self.queue.pop(),
+        let due = self.here.queue.first().filter(|key| key.at <= end);
+        let first = match (self.here.instant.last(), due) {
+            (Some((soon, _)), Some(due)) if due < *soon => self.here.queue.pop(),
+            (Some(_), _) => self.here.instant.pop(),
+            (None, Some(_)) => self.here.queue.pop(),
             (None, None) => None,
         };
         let Some((key, event)) = first else {
-            self.now = self.now.max(end);
+            self.here.now = self.here.now.max(end);
             return None;
         };
-        debug_assert!(key.at >= self.now, "time runs backwards");
+        debug_assert!(key.at >= self.here.now, "time runs backwards");
         if let Some(slot) = event.slot() {
             self.slots[slot] = Handle::NONE;
         }
-        self.now = key.at;
+        self.here.now = key.at;
         self.popped += 1;
         Some(event)
     }

@@ -32,6 +32,7 @@ pub(in crate::hypervisor) fn host<'a>(
     Host {
         now: Time::ZERO + Ns::from_ms(ms),
         machine,
+        part: 0..machine.pcpus.len() as u32,
         requests,
     }
 }
