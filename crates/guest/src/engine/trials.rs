@@ -14,7 +14,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use policy::guest::trial::Leg;
+use policy::guest::trial::Program;
+use policy::guest::trial::Seen;
 use policy::guest::trial::Side;
 use policy::guest::trial::Trial;
 use units::Ns;
@@ -28,7 +29,6 @@ use super::view::Tracks;
 use crate::act::task::Stat;
 use crate::report::Program as Shown;
 use crate::sense::SlotState;
-use crate::sense::TaskSlot;
 use crate::settings::ModeChoice;
 
 /// Programs remembered; beyond that those without a task are forgotten, which
@@ -83,70 +83,9 @@ fn comm(tid: Tid) -> Option<String> {
 }
 
 /// A task of ours at one instant.
-struct Seen {
+struct Ours {
     slot: usize,
-    task: TaskSlot,
-}
-
-/// Requests of one I/O phase up to an instant.
-#[derive(Clone, Copy)]
-struct Mark {
-    taken: Time,
-    requests: u64,
-}
-
-struct Program {
-    trial: Trial,
-    /// End of the present leg or rest.
-    due: Time,
-    leg_began: Time,
-    /// By thread id: where its tasks were when the leg began.
-    marks: BTreeMap<u32, Mark>,
-}
-
-impl Program {
-    /// A new leg or rest begins.
-    fn begin(&mut self, now: Time, cycle: Option<Ns>, tasks: &[Seen]) {
-        self.leg_began = now;
-        self.due = now + self.trial.length(cycle);
-        self.marks.clear();
-        if self.trial.is_at_rest() {
-            return;
-        }
-        for Seen { task, .. } in tasks {
-            let mark = Mark {
-                taken: task.taken,
-                requests: task.nr_requests,
-            };
-            self.marks.insert(task.tid, mark);
-        }
-    }
-
-    /// The end of a rest that is longer than it was thought to be when it began: the cycle
-    /// was not known then, or has grown.
-    fn rests_until(&self, now: Time, cycle: Option<Ns>) -> Option<Time> {
-        let due = self.leg_began + self.trial.length(cycle);
-        (self.trial.is_at_rest() && due > now).then_some(due)
-    }
-
-    /// What its tasks have done in this leg. Phases that began and ended within it
-    /// are not seen, nor is the part of one that ended.
-    fn leg(&self, now: Time, tasks: &[Seen]) -> Leg {
-        let mut leg = Leg::default();
-        for Seen { task, .. } in tasks {
-            let mark = self.marks.get(&task.tid);
-            let before = mark.filter(|mark| mark.taken == task.taken);
-            let since = if before.is_some() {
-                self.leg_began
-            } else {
-                task.taken.max(self.leg_began)
-            };
-            let requests = before.map_or(0, |mark| mark.requests);
-            leg.requests += task.nr_requests.saturating_sub(requests);
-            leg.task_time += now.since(since);
-        }
-        leg
-    }
+    seen: Seen,
 }
 
 /// The control thread's own.
@@ -166,31 +105,19 @@ impl Programs {
         }
         for name in tasks.keys() {
             if !self.0.contains_key(name) {
-                let trial = Trial::new(&core.settings.trial);
-                let due = now + trial.length(None);
-                let program = Program {
-                    trial,
-                    due,
-                    leg_began: now,
-                    marks: BTreeMap::new(),
-                };
+                let program = Program::new(&core.settings.trial, now);
                 self.0.insert(name.clone(), program);
             }
         }
         let any_due = self
             .0
             .iter()
-            .any(|(name, program)| program.due <= now && tasks.contains_key(name));
+            .any(|(name, program)| program.due() <= now && tasks.contains_key(name));
         if any_due {
             let cycle = cycle(core);
             for (name, tasks) in &tasks {
-                if let Some(program) = self.0.get_mut(name)
-                    && program.due <= now
-                {
-                    match program.rests_until(now, cycle) {
-                        Some(due) => program.due = due,
-                        None => turn(core, name, program, tasks, now, cycle),
-                    }
+                if let Some(program) = self.0.get_mut(name) {
+                    turn(core, name, program, tasks, now, cycle);
                 }
             }
         }
@@ -201,7 +128,7 @@ impl Programs {
         tasks
             .keys()
             .filter_map(|name| self.0.get(name))
-            .map(|program| Duration::from_nanos(program.due.since(now).as_ns()))
+            .map(|program| Duration::from_nanos(program.due().since(now).as_ns()))
             .min()
     }
 
@@ -211,25 +138,15 @@ impl Programs {
             && self
                 .0
                 .iter()
-                .all(|(name, program)| sides.get(name) == Some(&program.trial.side()));
+                .all(|(name, program)| sides.get(name) == Some(&program.trial().side()));
         if !same {
             core.trials.sides.store(Arc::new(self.sides()));
         }
-        if let Ok(mut shown) = core.trials.shown.lock() {
-            *shown = self
+        if let Ok(mut report) = core.trials.shown.lock() {
+            *report = self
                 .0
                 .iter()
-                .map(|(comm, Program { trial, .. })| Shown {
-                    comm: comm.clone(),
-                    held: trial.side() == Side::Held,
-                    believed: match trial.believed() {
-                        Side::Held => "held",
-                        Side::Free => "free",
-                    }
-                    .to_owned(),
-                    free_to_held: trial.free_to_held(),
-                    trials: trial.trials(),
-                })
+                .map(|(comm, program)| shown(comm, program.trial()))
                 .collect();
         }
     }
@@ -237,41 +154,58 @@ impl Programs {
     fn sides(&self) -> BTreeMap<String, Side> {
         self.0
             .iter()
-            .map(|(name, program)| (name.clone(), program.trial.side()))
+            .map(|(name, program)| (name.clone(), program.trial().side()))
             .collect()
     }
 }
 
-/// One leg has ended: what comes next?
+fn shown(comm: &str, trial: &Trial) -> Shown {
+    Shown {
+        comm: comm.to_owned(),
+        held: trial.side() == Side::Held,
+        believed: match trial.believed() {
+            Side::Held => "held",
+            Side::Free => "free",
+        }
+        .to_owned(),
+        free_to_held: trial.free_to_held(),
+        trials: trial.trials(),
+    }
+}
+
+/// Has a leg ended? What comes next?
 fn turn(
     core: &Core,
     name: &str,
     program: &mut Program,
-    tasks: &[Seen],
+    tasks: &[Ours],
     now: Time,
     cycle: Option<Ns>,
 ) {
-    let leg = program.leg(now, tasks);
-    let before = program.trial.side();
-    let believed = program.trial.believed();
-    let rested = program.trial.is_at_rest();
-    program.trial.over(leg);
-    let side = program.trial.side();
+    let before = program.trial().side();
+    let believed = program.trial().believed();
+    let rested = program.trial().is_at_rest();
+    let seen: Vec<Seen> = tasks.iter().map(|task| task.seen).collect();
+    let Some(leg) = program.look(now, cycle, &seen) else {
+        return;
+    };
+    let trial = program.trial();
+    let side = trial.side();
     if !rested {
         tracing::debug!(
             name,
             side = ?before,
             requests = leg.requests,
             task_time = %leg.task_time,
-            free_to_held = program.trial.free_to_held(),
+            free_to_held = trial.free_to_held(),
             "a leg of a trial"
         );
     }
-    if program.trial.believed() != believed {
+    if trial.believed() != believed {
         tracing::info!(
             name,
-            free_to_held = program.trial.free_to_held(),
-            now = ?program.trial.believed(),
+            free_to_held = trial.free_to_held(),
+            now = ?trial.believed(),
             "this program does better otherwise"
         );
     }
@@ -280,14 +214,13 @@ fn turn(
         let mut sides = BTreeMap::clone(&core.trials.sides.load());
         sides.insert(name.to_owned(), side);
         core.trials.sides.store(Arc::new(sides));
-        for Seen { slot, .. } in tasks {
+        for Ours { slot, .. } in tasks {
             match side {
                 Side::Free => free(core, *slot, Wait::ForOthers),
                 Side::Held => mover::seat(core, *slot, Wait::ForOthers),
             }
         }
     }
-    program.begin(now, cycle, tasks);
 }
 
 /// Lets go of a task whose I/O phase goes on.
@@ -315,9 +248,9 @@ pub(super) fn catch_up(core: &Core) {
 }
 
 /// The tasks that are held or let go to compare, by program.
-fn tasks(core: &Core) -> BTreeMap<String, Vec<Seen>> {
+fn tasks(core: &Core) -> BTreeMap<String, Vec<Ours>> {
     let shared = core.sense.shared();
-    let mut programs = BTreeMap::<String, Vec<Seen>>::new();
+    let mut programs = BTreeMap::<String, Vec<Ours>>::new();
     for slot in core.slots() {
         let seat = &core.seats[slot];
         if shared.slot_state(slot) != SlotState::Live || !seat.is_ours() {
@@ -329,7 +262,12 @@ fn tasks(core: &Core) -> BTreeMap<String, Vec<Seen>> {
             None => comm(Tid(task.tid)),
         };
         if let Some(name) = name {
-            programs.entry(name).or_default().push(Seen { slot, task });
+            let seen = Seen {
+                tid: task.tid,
+                taken: task.taken,
+                requests: task.nr_requests,
+            };
+            programs.entry(name).or_default().push(Ours { slot, seen });
         }
     }
     programs

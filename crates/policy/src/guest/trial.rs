@@ -23,8 +23,13 @@
 //! Not published. The papers compare after the fact; a daemon has to know while it
 //! runs.
 
+mod program;
+
 use units::Ns;
 use units::Permille;
+
+pub use program::Program;
+pub use program::Seen;
 
 /// What is done for a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

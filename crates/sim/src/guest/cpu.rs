@@ -54,6 +54,11 @@ pub(crate) struct Cpu {
     pub(crate) overhead: Ns,
     /// Of that, what no task of the simulation is charged for (EEVDF only).
     pub(crate) foreign: Ns,
+    /// EEVDF: somebody has been woken who takes the CPU, and the kernel's clock stands until
+    /// then (`rq_clock_skip_update()`).
+    pub(crate) stands: bool,
+    /// For how long it has stood: at the cost of whoever is next.
+    pub(crate) stood: Ns,
     /// Least virtual run time here; under EEVDF the average when it was last
     /// written down.
     pub(crate) min_vruntime: u64,
@@ -107,6 +112,8 @@ impl Cpu {
             from: Time::ZERO,
             overhead: Ns::ZERO,
             foreign: Ns::ZERO,
+            stands: false,
+            stood: Ns::ZERO,
             pending: VecDeque::new(),
             epoch: 0,
             resched: false,

@@ -11,6 +11,8 @@
 //!   tenth of a CPU waits as long as it runs behind a task that computes: not a
 //!   little at each wake-up but once, until the next tick after the other's
 //!   deadline; then it preempts until the lag it got by waiting is used up.
+//! - Who takes the CPU by waking pays for the time from its wake-up on, not from when it
+//!   runs: the kernel does not look at its clock in between (`rq_clock_skip_update`).
 //! - Who falls asleep ahead of the average stays in the queue until it is no
 //!   longer (`DELAY_DEQUEUE`).
 //! - The current task is safe until its deadline, but only while it is eligible
@@ -41,6 +43,27 @@ impl Guest {
         c.overhead += cost;
         if self.kernel.eevdf.is_some() {
             c.foreign += cost;
+        }
+    }
+
+    /// A task of the queue takes the CPU when the interrupt is done that has woken it. The
+    /// kernel saves itself a look at the clock on the way there (`wakeup_preempt()`), so
+    /// that what the interrupt takes from now on is charged to that task: half as much again
+    /// as it runs for a request, and it waits accordingly longer.
+    pub(super) fn stop_clock(&mut self, cpu: usize) {
+        if self.kernel.eevdf.is_some() {
+            let c = &mut self.cpus[cpu];
+            c.stands = c.resched || (c.current.is_none() && !c.queue.is_empty());
+        }
+    }
+
+    /// The kernel has chosen: its clock goes on.
+    pub(super) fn let_clock_go(&mut self, cpu: usize, chosen: TaskId) {
+        let c = &mut self.cpus[cpu];
+        c.stands = false;
+        let stood = std::mem::take(&mut c.stood);
+        if stood > Ns::ZERO {
+            self.charge(cpu, chosen, stood);
         }
     }
 

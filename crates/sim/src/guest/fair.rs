@@ -26,14 +26,16 @@ impl Guest {
         }
         let kernel = elapsed.min(c.overhead);
         c.overhead = c.overhead - kernel;
+        let foreign = kernel.min(c.foreign);
+        c.foreign = c.foreign - foreign;
+        let stood = if c.stands { kernel - foreign } else { Ns::ZERO };
+        c.stood += stood;
         let Some(current) = c.current else {
             c.work += kernel;
             return;
         };
         let done = (elapsed - kernel).scaled(u64::from(c.pace.speed), 1000);
         c.work += kernel + done;
-        let foreign = kernel.min(c.foreign);
-        c.foreign = c.foreign - foreign;
         let task = &mut self.tasks[current.index()];
         match &mut task.doing {
             super::Doing::Computing(left) | super::Doing::Spinning(left) => *left = *left - done,
@@ -46,7 +48,7 @@ impl Guest {
         if !task.in_flight.is_empty() {
             task.io_on_cpu += elapsed;
         }
-        self.charge(cpu, current, elapsed - foreign);
+        self.charge(cpu, current, elapsed - foreign - stood);
     }
 
     /// Charges a task's virtual run time.

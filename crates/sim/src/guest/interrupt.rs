@@ -33,13 +33,18 @@ impl Guest {
         false
     }
 
-    /// What the kernel does for an interrupt, up to the wake-up that it makes.
+    /// What the kernel does for an interrupt, up to the turn of whom it wakes.
     fn cost_of(&self, irq: Irq) -> Ns {
         let wakes = |task: TaskId| self.tasks[task.index()].state == TaskState::BlockedIo;
-        match (irq, self.kernel.batched) {
-            (Irq::Complete { task, .. }, Some(batched)) if !wakes(task) => batched,
-            _ => self.kernel.interrupt,
-        }
+        let own = match irq {
+            Irq::Complete { task, .. } if !wakes(task) => {
+                self.kernel.batched.or(self.kernel.completion)
+            }
+            Irq::Complete { .. } => self.kernel.completion,
+            Irq::Reschedule => self.kernel.ipi,
+            _ => None,
+        };
+        own.unwrap_or(self.kernel.interrupt)
     }
 
     /// Handles what is pending on a vCPU that runs.
@@ -86,5 +91,6 @@ impl Guest {
                 Irq::Reschedule => {}
             }
         }
+        self.stop_clock(cpu);
     }
 }

@@ -146,6 +146,9 @@ impl Guest {
                 }
                 self.cpus[cpu].resched = false;
                 self.put_back(cpu, now);
+                if let Some(current) = self.cpus[cpu].current {
+                    self.let_clock_go(cpu, current);
+                }
             }
             let c = &self.cpus[cpu];
             if self.kernel.eevdf.is_some()
@@ -282,6 +285,7 @@ impl Guest {
             c.overhead += cost;
             c.current = Some(task);
             if self.kernel.eevdf.is_some() {
+                self.let_clock_go(cpu, task);
                 self.protect(cpu, task);
             }
             return Some(task);

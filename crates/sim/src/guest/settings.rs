@@ -18,8 +18,12 @@ pub struct KernelSettings {
     pub tick: Ns,
     /// Changing to another task.
     pub switch: Ns,
-    /// Handling an interrupt, up to the wake-up that it makes.
+    /// Handling an interrupt, up to the turn of the task that it wakes.
     pub interrupt: Ns,
+    /// The same for a completion. `None`: as any other.
+    pub completion: Option<Ns>,
+    /// The same for another vCPU's interrupt, on the way included. `None`: as any other.
+    pub ipi: Option<Ns>,
     /// Handling a completion whose task is awake: it is found with the one that woke it.
     /// `None`: as any other interrupt.
     pub batched: Option<Ns>,
@@ -53,6 +57,8 @@ impl Default for KernelSettings {
             tick: Ns::from_ms(4),
             switch: Ns::from_us(2),
             interrupt: Ns::from_us(2),
+            completion: None,
+            ipi: None,
             batched: None,
             catch_up: Ns::ZERO,
             migration: Ns::from_us(20),

@@ -73,7 +73,11 @@ const NICE_MINUS_20: u32 = 88_761;
 pub(super) fn simulation(scenario: &Scenario, step: &Step<'_>, seed: u64) -> anyhow::Result<Sim> {
     let spec = scenario.sim.clone().unwrap_or_default();
     let cpus = scenario.topology.cpus;
-    let platform = platform::of(&spec, cpus)?;
+    let mut platform = platform::of(&spec, cpus)?;
+    if is_pulse(step.load) {
+        // Its completions are timers.
+        platform.kernel.completion = None;
+    }
     let vms = step.vms_per_pcpu;
     let sharing = Sharing {
         vms_per_pcpu: vms,
@@ -329,6 +333,10 @@ fn add_load(
     Ok(())
 }
 
+fn is_pulse(load: Option<&Load>) -> bool {
+    load.is_some_and(|load| matches!(load.kind, LoadKind::Pulse { .. }))
+}
+
 fn device(load: Option<&Load>, spec: &SimSpec, platform: &Platform) -> Box<dyn Device> {
     match load.map(|load| &load.kind) {
         // A timer on the submitting CPU.
@@ -440,8 +448,7 @@ fn daemon(step: &Step<'_>, costs: DaemonCosts) -> anyhow::Result<Option<Migrater
             Part::SoonActive => settings.placement.soon_active = false,
             Part::WakeupLever => settings.wakeup.mode = Mode::Off,
             Part::CompletionPath => settings.placement.completion = false,
-            // The simulated daemon compares nothing: its papers' did not either.
-            Part::Trial => {}
+            Part::Trial => settings.trial.enabled = false,
         }
     }
     if let Some(config) = config {

@@ -94,7 +94,9 @@ impl Platform {
             scaled(time);
         }
         self.further.iter_mut().for_each(scaled);
-        kernel.batched.iter_mut().for_each(scaled);
+        for time in [&mut kernel.batched, &mut kernel.completion, &mut kernel.ipi] {
+            time.iter_mut().for_each(scaled);
+        }
         self
     }
 }
@@ -108,8 +110,10 @@ pub(crate) fn by_name(name: &str, cpus: u32) -> anyhow::Result<Platform> {
     Ok(match name {
         // This project's bed: 2 CPUs, Linux 6.18, the freezer as host, which costs
         // nothing between slices. The costs of a request and their spread are fixed
-        // by what was measured without sharing alone: 7450 and 7523 requests/s, a
-        // 99th percentile of 151 to 171 us (scenarios/check-freezer.toml).
+        // by what was measured without sharing alone: 7450 and 7523 requests/s
+        // (scenarios/check-freezer.toml). Their 99th percentile of 151 to 171 us would have
+        // a spread of 800; nine tenths of the spells on the CPU, of a later bed, one of
+        // 400 (docs/reproduction.md). A logarithmic normal distribution has only one.
         "bed" => Platform {
             costs: Costs {
                 // Alone on its CPU, which halts while it waits and is itself a VM's, a
@@ -125,6 +129,12 @@ pub(crate) fn by_name(name: &str, cpus: u32) -> anyhow::Result<Platform> {
                 // From wake-up to switch 11 to 14 us (docs/performance.md, "Where
                 // the time goes"), of which `switch` is the last part.
                 interrupt: Ns::from_us(12),
+                // A disk's completion and another vCPU's interrupt take 2.0 and 10 us up
+                // to the switch on CPUs 1.84 times as fast: medians of a reader with
+                // SCHED_FIFO, on the vCPU where its completions arrive and on the other one
+                // (docs/reproduction.md, "Against the freezer").
+                completion: Some(Ns(3680)),
+                ipi: Some(Ns(18_400)),
                 // In `further`.
                 batched: Some(Ns::ZERO),
                 // 138 us until a monitor runs after a gap (the same, "After a
@@ -134,8 +144,8 @@ pub(crate) fn by_name(name: &str, cpus: u32) -> anyhow::Result<Platform> {
             },
             daemon: DaemonCosts::default(),
             submit: Ns::from_us(6),
-            process: Ns::from_us(6),
-            process_spread: 800,
+            process: Ns(6900),
+            process_spread: 600,
             further: Some(FURTHER),
             // Without sharing a thread waits 102.5, 104.0 and 106.9 us for a timer of
             // 100 us (docs/results/demo.json).

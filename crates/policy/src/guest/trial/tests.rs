@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
 use proptest::prelude::*;
+use units::Time;
 
 use super::*;
 
@@ -106,6 +107,44 @@ fn legs_follow_the_cycle_and_rests_double() {
     }
     let seconds = [4, 8, 16, 32, 64, 120, 120].map(Ns::from_secs);
     assert_eq!(rests, seconds);
+}
+
+/// Legs of 100 ms. Of two tasks the one goes on, the other one is taken in the middle of
+/// the leg: 60 of its requests count, and 50 ms.
+#[test]
+fn a_leg_counts_from_its_beginning_or_from_when_a_task_was_taken() {
+    let at = |ms| Time::ZERO + Ns::from_ms(ms);
+    let seen = |tid, taken, requests| Seen {
+        tid,
+        taken: at(taken),
+        requests,
+    };
+    let mut program = Program::new(&Settings::default(), at(0));
+    assert_eq!(program.due(), at(1000));
+    assert_eq!(program.look(at(999), None, &[seen(1, 5, 900)]), None);
+    // A cycle of 22 ms is known by now: eight legs of 132 ms.
+    assert_eq!(
+        program.look(at(1000), Some(CYCLE), &[seen(1, 5, 900)]),
+        None
+    );
+    assert_eq!(program.due(), at(1056));
+    assert!(program.look(at(1056), None, &[seen(1, 5, 1000)]).is_some());
+    assert!(!program.trial().is_at_rest());
+    assert_eq!(program.due(), at(1156));
+    let leg = program.look(at(1156), None, &[seen(1, 5, 1100), seen(2, 1106, 60)]);
+    let expected = Leg {
+        requests: 160,
+        task_time: Ns::from_ms(150),
+    };
+    assert_eq!(leg, Some(expected));
+    assert_eq!(program.trial().side(), Side::Free);
+    // Thread 2 began anew within the leg: what it did before is not known.
+    let leg = program.look(at(1256), None, &[seen(1, 5, 1200), seen(2, 1236, 20)]);
+    let expected = Leg {
+        requests: 120,
+        task_time: Ns::from_ms(120),
+    };
+    assert_eq!(leg, Some(expected));
 }
 
 proptest! {

@@ -63,7 +63,9 @@ impl Guest {
     /// A request of a task has completed.
     pub(crate) fn detect_completion(&mut self, task: TaskId, latency: Ns) {
         if let Some(migrater) = &mut self.migrater {
-            migrater.seat(task).window.completed(latency);
+            let seat = migrater.seat(task);
+            seat.window.completed(latency);
+            seat.requests += 1;
         }
     }
 
@@ -118,7 +120,16 @@ impl Guest {
     }
 
     fn begin_phase(&mut self, cpu: usize, task: TaskId, world: &mut World<'_>) {
-        self.take_hold(task);
+        let group = self.tasks[task.index()].group;
+        if let Some(migrater) = &mut self.migrater {
+            let seat = migrater.seat(task);
+            seat.taken = world.agenda.now();
+            seat.requests = 0;
+            if migrater.is_free(group) {
+                return;
+            }
+        }
+        self.take_hold(task, world.agenda.now());
         self.ring(cpu, world);
         self.balloon_news(cpu, world);
     }
@@ -202,7 +213,7 @@ impl Guest {
         }
     }
 
-    fn take_hold(&mut self, task: TaskId) {
+    pub(super) fn take_hold(&mut self, task: TaskId, now: Time) {
         if let Some(migrater) = &mut self.migrater {
             let settings = migrater.settings.clone();
             let seat = migrater.seat(task);
@@ -210,11 +221,13 @@ impl Guest {
             seat.window.phase = <(Ns, Ns, Ns)>::default();
             seat.window.cpu_share = Permille::ZERO;
             seat.decider = super::decider(&settings);
+            let t = &self.tasks[task.index()];
+            seat.lever_seen = (t.switches, t.queued, t.on_cpu, now);
         }
     }
 
     /// Undoes what was done to a task.
-    fn let_loose(&mut self, task: TaskId) {
+    pub(super) fn let_loose(&mut self, task: TaskId) {
         if let Some(migrater) = &mut self.migrater {
             let seat = migrater.seat(task);
             seat.held = false;
@@ -460,5 +473,41 @@ mod tests {
         sim.run_until(Time::ZERO + Ns::from_ms(320));
         assert!(!seat(&sim).held);
         assert_eq!(sim.guest(VmId(0)).tasks()[0].mask, CpuSet::first(2));
+    }
+
+    /// Two VMs of 11 and 12.1 ms each: a cycle of 24.2 at most, legs of 145 ms, and a rest of
+    /// eight before the first trial. With trials it is let go for a leg, without it is not.
+    #[test]
+    fn a_program_is_let_go_for_a_leg_and_held_again() {
+        let reader = || vec![Box::new(Reader::new(READ)) as Box<dyn Program>];
+        let spells = |settings| {
+            let mut sim = bed(2, reader(), Vec::new(), settings);
+            sim.run_until(Time::ZERO);
+            let mut spells: Vec<(bool, u64)> = Vec::new();
+            for ms in 1..3000 {
+                sim.run_until_quietly(Time::ZERO + Ns::from_ms(ms));
+                let seats = &sim.guest(VmId(0)).migrater().unwrap().seats;
+                let is_held = seats.first().is_some_and(|seat| seat.held);
+                match spells.last_mut() {
+                    Some((held, length)) if *held == is_held => *length += 1,
+                    _ => spells.push((is_held, 1)),
+                }
+            }
+            spells
+        };
+        let ours = MigraterSettings::default();
+        let with = spells(ours.clone());
+        // Found, held through a rest and a leg, let go, held.
+        assert_eq!(
+            with.iter().map(|(held, _)| *held).collect::<Vec<_>>(),
+            [false, true, false, true],
+            "{with:?}"
+        );
+        let (rest, leg) = (with[1].1, with[2].1);
+        assert!((9 * 145..9 * 145 + 60).contains(&rest), "{with:?}");
+        assert!((145..145 + 30).contains(&leg), "{with:?}");
+        let mut without = ours;
+        without.trial.enabled = false;
+        assert_eq!(spells(without).len(), 2);
     }
 }

@@ -17,6 +17,9 @@ mod detector;
 mod moves;
 mod settings;
 mod think;
+mod trials;
+
+use std::collections::BTreeMap;
 
 use policy::guest::budget::Budget;
 use policy::guest::placement;
@@ -24,6 +27,7 @@ use policy::guest::slice::Distribution;
 use policy::guest::slice::LastValue;
 use policy::guest::slice::SliceEstimator;
 use policy::guest::slice::Timeline;
+use policy::guest::trial::Program;
 use policy::guest::view::Move;
 use policy::guest::view::Plan;
 use policy::guest::view::Why;
@@ -88,6 +92,8 @@ pub struct Migrater {
     /// Where the completions of the guest's disk arrive, if on one vCPU only.
     pub(crate) fixed_path: Option<VcpuId>,
     pub(crate) counts: DaemonCounts,
+    /// By group of tasks: is it better off in our hands?
+    programs: BTreeMap<u32, Program>,
     plan: Plan,
 }
 
@@ -97,6 +103,9 @@ pub(crate) struct Seat {
     pub(crate) window: Window,
     /// Held: its mask is ours.
     pub(crate) held: bool,
+    /// When its phase began, and its requests since then.
+    taken: Time,
+    requests: u64,
     claimed_until: Time,
     moved_at: Time,
     decider: Decider,
@@ -185,6 +194,7 @@ impl Migrater {
             monitors,
             fixed_path,
             counts: DaemonCounts::default(),
+            programs: BTreeMap::new(),
             plan: Plan::default(),
         }
     }
@@ -200,6 +210,8 @@ impl Migrater {
             self.seats.push(Seat {
                 window: Window::default(),
                 held: false,
+                taken: Time::ZERO,
+                requests: 0,
                 claimed_until: Time::ZERO,
                 moved_at: Time::ZERO,
                 decider: decider(&self.settings),

@@ -5,6 +5,7 @@ use policy::guest::budget;
 use policy::guest::iobound;
 use policy::guest::placement;
 use policy::guest::slice;
+use policy::guest::trial;
 use policy::guest::wakeup;
 use units::Ns;
 
@@ -88,6 +89,8 @@ pub struct MigraterSettings {
     pub placement: placement::Settings,
     /// The wake-up lever.
     pub wakeup: wakeup::Settings,
+    /// Is a program better off without us?
+    pub trial: trial::Settings,
     /// Migration budget.
     pub budget: budget::Settings,
     /// What it costs.
@@ -104,6 +107,7 @@ impl Default for MigraterSettings {
             iobound: iobound::Settings::default(),
             placement: placement::Settings::default(),
             wakeup: wakeup::Settings::default(),
+            trial: trial::Settings::default(),
             budget: budget::Settings::default(),
             costs: DaemonCosts::default(),
         }
@@ -124,6 +128,7 @@ impl MigraterSettings {
             iobound: iobound::Settings::published(),
             placement: placement::Settings::published(),
             wakeup: wakeup::Settings::published(),
+            trial: trial::Settings::published(),
             budget: budget::Settings::published(),
             costs: DaemonCosts::default(),
         }

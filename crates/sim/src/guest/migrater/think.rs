@@ -157,6 +157,7 @@ impl Guest {
     fn think(&mut self, cpu: usize, world: &mut World<'_>) {
         let now = world.agenda.now();
         self.end_dozing(now);
+        self.look_at_trials(now);
         let Some(mut migrater) = self.migrater.take() else {
             return;
         };
