@@ -10,6 +10,7 @@
 //! A balloon looks when its vCPU begins a slice, when a task has become I/O-bound,
 //! and when what it decided last is over; after a slice's start as late as a monitor.
 
+use policy::guest::trial;
 use policy::guest::wakeup;
 use policy::guest::xballoon;
 use policy::guest::xballoon::View;
@@ -51,6 +52,8 @@ impl Guest {
                 mode,
                 ..daemon.wakeup
             },
+            // The daemon asks nobody in this mode.
+            trial: trial::Settings::published(),
             ..daemon
         };
         let vcpus = self.cpus.len() as u32;
