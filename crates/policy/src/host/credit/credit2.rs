@@ -19,6 +19,12 @@ use super::Credit;
 use super::Weight;
 use super::ffi;
 
+mod xen;
+
+pub use xen::Candidate;
+pub use xen::Waiting;
+pub use xen::Xen;
+
 /// What the published text fixes and what it leaves open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {

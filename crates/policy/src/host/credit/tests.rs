@@ -3,3 +3,4 @@ mod credit1;
 mod credit2;
 mod mirror;
 mod pool;
+mod xen;
