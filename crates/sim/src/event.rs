@@ -75,6 +75,8 @@ pub enum Event {
         vcpu: Vcpu,
         /// The task.
         task: TaskId,
+        /// Data that it has to copy.
+        bytes: u32,
     },
     /// A balloon of a guest may change.
     Balloon {

@@ -124,6 +124,7 @@ pub(super) struct Vm {
     pub(super) loads: Option<Spanned<Vec<Spanned<String>>>>,
     pub(super) migration: Option<Spanned<String>>,
     pub(super) backend: Option<Spanned<String>>,
+    pub(super) copies_mb_per_s: Option<Spanned<f64>>,
 }
 
 /// All keys of all kinds, as in [`Load`].

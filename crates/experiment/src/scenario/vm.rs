@@ -40,6 +40,10 @@ pub struct Vm {
     pub migration: Option<Ns>,
     /// Of a driver domain: its work for each entry of its ring, by a task per vCPU.
     pub backend: Option<Ns>,
+    /// Of a driver domain: how fast it copies what goes through a network, in MB/s;
+    /// `None`: at once.
+    #[serde(default)]
+    pub copies_mb_per_s: Option<f64>,
 }
 
 impl Vm {

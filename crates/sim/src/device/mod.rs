@@ -99,6 +99,12 @@ impl DeviceCx<'_> {
 
 /// A device.
 pub trait Device: Send + Debug {
+    /// Does a driver domain copy what goes through this? Netback does, block
+    /// back-ends map the guest's pages.
+    fn is_copied(&self) -> bool {
+        false
+    }
+
     /// Takes a request.
     fn submit(&mut self, io: Io, cx: &mut DeviceCx<'_>);
 

@@ -143,6 +143,10 @@ impl Net {
 }
 
 impl Device for Net {
+    fn is_copied(&self) -> bool {
+        true
+    }
+
     fn submit(&mut self, io: Io, cx: &mut DeviceCx<'_>) {
         if !io.request.write {
             self.receive((io.vm.0, io.task.0), io, cx);

@@ -109,6 +109,10 @@ impl Sim {
         let Some(driver) = &mut self.driver else {
             return;
         };
+        // Data goes with the request that writes and with the response of one that reads.
+        let with_data = io.request.write == (stage == Stage::Request);
+        let copied = with_data && self.devices[id.index()].device.is_copied();
+        let bytes = if copied { io.request.bytes } else { 0 };
         let count = driver.backends.len().max(1);
         let Some(backend) = driver.backends.get_mut(io.vm.index() % count) else {
             debug_assert!(false, "a driver domain without backends");
@@ -119,6 +123,6 @@ impl Sim {
         let on: VcpuId = self.guests[vm.index()].tasks()[task.index()].vcpu;
         let vcpu = self.machine.vcpu(vm, on);
         self.agenda
-            .at(self.agenda.now(), Event::Message { vcpu, task });
+            .at(self.agenda.now(), Event::Message { vcpu, task, bytes });
     }
 }

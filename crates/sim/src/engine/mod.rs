@@ -320,8 +320,8 @@ impl Sim {
                 self.io_event(vcpu);
                 self.interrupt(vcpu, Irq::Complete { task, request }, Wake::Io);
             }
-            Event::Message { vcpu, task } => {
-                self.interrupt(vcpu, Irq::Message { task }, Wake::Io);
+            Event::Message { vcpu, task, bytes } => {
+                self.interrupt(vcpu, Irq::Message { task, bytes }, Wake::Io);
             }
             Event::Balloon { vcpu, epoch } => {
                 self.interrupt(vcpu, Irq::Balloon { epoch }, Wake::Timer);

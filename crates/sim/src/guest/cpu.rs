@@ -23,7 +23,7 @@ pub(crate) enum Irq {
     /// A timer of the daemon.
     Daemon { epoch: u32 },
     /// A message for a task: an entry in the ring that it serves.
-    Message { task: TaskId },
+    Message { task: TaskId, bytes: u32 },
     /// A timer of a balloon.
     Balloon { epoch: u32 },
 }

@@ -7,6 +7,7 @@ use units::VcpuId;
 use super::Awaits;
 use super::Guest;
 use super::Irq;
+use super::Message;
 use super::TaskState;
 use super::World;
 use crate::ids::TaskId;
@@ -83,8 +84,9 @@ impl Guest {
                     }
                 }
                 Irq::Daemon { epoch } => self.daemon_event(cpu, epoch, world),
-                Irq::Message { task } => {
-                    self.tasks[task.index()].mailbox.push_back(now);
+                Irq::Message { task, bytes } => {
+                    let message = Message { sent: now, bytes };
+                    self.tasks[task.index()].mailbox.push_back(message);
                     self.has_mail(cpu, task, world);
                 }
                 Irq::Balloon { epoch } => self.balloon_timer(cpu, epoch, world),

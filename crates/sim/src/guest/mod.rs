@@ -63,6 +63,7 @@ pub(crate) use cpu::Irq;
 use sync::Syncs;
 use task::Awaits;
 use task::Doing;
+use task::Message;
 
 /// What a guest wants from the world; the engine carries it out when the guest
 /// has returned.
@@ -194,6 +195,7 @@ impl Guest {
             in_flight: Vec::new(),
             completed: std::collections::VecDeque::new(),
             mailbox: std::collections::VecDeque::new(),
+            received: 0,
             told: Time::ZERO,
             sleep_epoch: 0,
             awaits: Awaits::Nothing,

@@ -340,6 +340,7 @@ impl Guest {
             random: &mut t.random,
             done: &mut t.done,
             since: t.told,
+            bytes: t.received,
             ready: t.completed.len(),
         });
         match step {
@@ -365,7 +366,7 @@ impl Guest {
                 }
             },
             Step::Receive => match t.mailbox.pop_front() {
-                Some(since) => t.told = since,
+                Some(message) => t.take(message),
                 None => {
                     t.awaits = Awaits::Message;
                     self.block(cpu, task, TaskState::Blocked, now);

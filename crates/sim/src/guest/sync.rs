@@ -13,6 +13,7 @@ use units::Time;
 use super::Awaits;
 use super::Doing;
 use super::Guest;
+use super::Message;
 use super::TaskState;
 use super::World;
 use crate::event::Event;
@@ -112,7 +113,7 @@ impl Guest {
             debug_assert!(false, "task {to} does not exist");
             return;
         };
-        t.mailbox.push_back(sent);
+        t.mailbox.push_back(Message { sent, bytes: 0 });
         self.has_mail(cpu, to, world);
     }
 
@@ -121,9 +122,9 @@ impl Guest {
         let t = &mut self.tasks[task.index()];
         if t.state == TaskState::Blocked
             && t.awaits == Awaits::Message
-            && let Some(since) = t.mailbox.pop_front()
+            && let Some(message) = t.mailbox.pop_front()
         {
-            t.told = since;
+            t.take(message);
             self.wake(cpu, task, world);
         }
     }

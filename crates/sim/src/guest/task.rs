@@ -144,13 +144,31 @@ pub struct Task {
     pub(crate) deadline: u64,
     /// EEVDF: how far it was behind the average when it fell asleep.
     pub(crate) lag: i64,
-    /// Sending times of messages that it has not received yet.
-    pub(crate) mailbox: std::collections::VecDeque<Time>,
+    /// What it has not received yet.
+    pub(crate) mailbox: std::collections::VecDeque<Message>,
+    /// Data of the message that it received last.
+    pub(crate) received: u32,
     pub(crate) sleep_epoch: u32,
     /// Where it may run now: within `owned_mask`, narrowed by the daemon.
     pub mask: CpuSet,
     /// Where its owner allows it to run.
     pub owned_mask: CpuSet,
+}
+
+/// In a task's mailbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Message {
+    pub(crate) sent: Time,
+    /// Data that comes with it.
+    pub(crate) bytes: u32,
+}
+
+impl Task {
+    /// It receives this.
+    pub(crate) const fn take(&mut self, message: Message) {
+        self.told = message.sent;
+        self.received = message.bytes;
+    }
 }
 
 /// What a spinning or blocked task waits for.

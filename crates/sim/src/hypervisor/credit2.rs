@@ -14,6 +14,7 @@ use super::Why;
 use super::checks::ensure;
 use super::pools::Ahead;
 use super::pools::Pools;
+use super::turns::Turns;
 use crate::ids::Vcpu;
 use crate::machine::NORMAL_WEIGHT;
 
@@ -28,6 +29,9 @@ pub struct Credit2Settings {
     pub balance_period: Ns,
     /// Does an idle pCPU take over who waits in another queue? Not stated; yes.
     pub idle_takes: bool,
+    /// The rules of Xen 4.12 that no text has; `slice`, `reset` and `reset_at_zero` of
+    /// the rules say nothing then. Off.
+    pub xen: Option<credit2::Xen>,
 }
 
 impl Default for Credit2Settings {
@@ -37,6 +41,7 @@ impl Default for Credit2Settings {
             pcpus_per_queue: 1,
             balance_period: Ns::from_ms(100),
             idle_takes: true,
+            xen: None,
         }
     }
 }
@@ -46,6 +51,8 @@ pub(super) fn xen_weight(weight: u32) -> Weight {
     let weight = u64::from(weight) * 256 / u64::from(NORMAL_WEIGHT);
     Weight::new(u32::try_from(weight).unwrap_or(u32::MAX))
 }
+
+mod xen;
 
 /// Credit2.
 #[derive(Debug)]
@@ -57,6 +64,8 @@ pub struct Credit2 {
     ahead: Ahead,
     /// Execution time of each vCPU since the last balancing.
     ran: Vec<Ns>,
+    /// As in Xen 4.12.
+    turns: Option<Turns>,
     resets: u64,
     moves: u64,
 }
@@ -72,6 +81,7 @@ impl Credit2 {
             table: Vec::new(),
             ahead: Ahead::default(),
             ran: Vec::new(),
+            turns: None,
             resets: 0,
             moves: 0,
         }
@@ -111,16 +121,30 @@ impl Hypervisor for Credit2 {
             .collect();
         self.ahead = Ahead::new(self.table.len());
         self.ran = vec![Ns::ZERO; self.table.len()];
+        self.turns = self.settings.xen.map(|xen| Turns::new(host, xen));
     }
 
     fn enqueue(&mut self, host: &mut Host<'_>, vcpu: Vcpu, why: Why) {
         self.pools.insert(vcpu.index());
+        if let Some(mut turns) = self.turns.take() {
+            if turns.must_tell(host, vcpu, why) {
+                self.tell(host, &mut turns, vcpu);
+            }
+            self.turns = Some(turns);
+            return;
+        }
         if !self.pools.serve(host, vcpu, why, self.settings.idle_takes) {
             self.preempt(host, vcpu);
         }
     }
 
     fn pick(&mut self, host: &mut Host<'_>, pcpu: CpuId) -> Option<Pick> {
+        if let Some(mut turns) = self.turns.take() {
+            let pick = self.pick_as_xen(host, &mut turns, pcpu);
+            turns.end(pcpu);
+            self.turns = Some(turns);
+            return pick;
+        }
         let queue = self.pools.of_pcpu(pcpu);
         let mut waiting = self.pools.waiting(host, pcpu);
         if waiting.is_empty() && self.settings.idle_takes {
@@ -170,6 +194,10 @@ impl Hypervisor for Credit2 {
     fn check(&self, host: &Host<'_>) -> Result<(), String> {
         self.pools.check(host)?;
         self.ahead.check(host)?;
+        if self.turns.is_some() {
+            // Each migration adds a little, and nothing bounds that but the next reset.
+            return Ok(());
+        }
         // K12: nobody ever has more than a reset gives.
         let most = Credit::of(self.settings.rules.default_credit);
         for (vcpu, of) in host.vcpus().zip(&self.table) {

@@ -23,6 +23,7 @@ use super::credit2::loads;
 use super::credit2::xen_weight;
 use super::pools::Ahead;
 use super::pools::Pools;
+use super::turns::Turns;
 use crate::ids::Vcpu;
 
 /// Settings of [`Isacs`].
@@ -42,6 +43,10 @@ pub struct IsacsSettings {
     pub balance_period: Ns,
     /// Does an idle pCPU take over who waits in another queue?
     pub idle_takes: bool,
+    /// The rules of Xen 4.12's Credit2, in which it was built, that no text has: who
+    /// keeps a pCPU, and how long a turn lasts; `slice` of the rules says nothing then.
+    /// Off.
+    pub xen: Option<credit2::Xen>,
 }
 
 impl Default for IsacsSettings {
@@ -53,9 +58,12 @@ impl Default for IsacsSettings {
             moves_any: false,
             balance_period: Ns::from_ms(100),
             idle_takes: true,
+            xen: None,
         }
     }
 }
+
+mod xen;
 
 /// ISACS.
 #[derive(Debug)]
@@ -73,6 +81,8 @@ pub struct Isacs {
     /// A6: who preempts on this pCPU although it is not its turn.
     forced: Vec<Option<usize>>,
     ran: Vec<Ns>,
+    /// As in Xen 4.12.
+    turns: Option<Turns>,
     reallocations: u64,
     io_moves: u64,
 }
@@ -92,6 +102,7 @@ impl Isacs {
             last_ran: Vec::new(),
             forced: Vec::new(),
             ran: Vec::new(),
+            turns: None,
             reallocations: 0,
             io_moves: 0,
         }
@@ -125,6 +136,44 @@ impl Isacs {
             }
             host.kick_remote(pcpu);
         }
+    }
+
+    /// Charges who runs on the pCPUs of a queue: a reallocation compares what all have
+    /// consumed.
+    fn settle(&mut self, host: &Host<'_>, queue: usize) {
+        for running in self.pools.on(host, queue) {
+            let owed = self.ahead.settle(host, running);
+            let vcpu = &mut self.table[running.index()];
+            self.queues[queue].on_charge(vcpu, owed, &self.settings.rules);
+        }
+    }
+
+    /// Algorithm 1 among those who wait, and what a reallocation brings with it. Who is
+    /// chosen leaves the queue.
+    fn choose(&mut self, host: &mut Host<'_>, pcpu: CpuId, waiting: &[usize]) -> Option<usize> {
+        let queue = self.pools.of_pcpu(pcpu);
+        let forced = self.forced[pcpu.index()].take();
+        if let Some(vcpu) = forced.filter(|v| waiting.contains(v)) {
+            self.pools.remove(vcpu);
+            return Some(vcpu);
+        }
+        let pick = isacs::pick(
+            &mut self.queues[queue],
+            &mut self.table,
+            waiting,
+            self.last_ran[pcpu.index()],
+            host.now().since(self.since[queue]),
+            &self.settings.rules,
+        )?;
+        self.pools.remove(pick.vcpu);
+        if pick.reallocated {
+            self.reallocations += 1;
+            self.since[queue] = host.now();
+            if self.settings.io_balance {
+                self.balance_io(host, queue);
+            }
+        }
+        Some(pick.vcpu)
     }
 
     /// Algorithm 2 for the queue that has just reallocated.
@@ -168,6 +217,7 @@ impl Hypervisor for Isacs {
         self.since = vec![host.now(); self.pools.count()];
         self.last_ran = vec![Ns::ZERO; host.pcpu_count() as usize];
         self.forced = vec![None; host.pcpu_count() as usize];
+        self.turns = self.settings.xen.map(|xen| Turns::new(host, xen));
         self.update_members();
     }
 
@@ -175,12 +225,25 @@ impl Hypervisor for Isacs {
         if self.pools.insert(vcpu.index()).is_some() {
             self.update_members();
         }
+        if let Some(mut turns) = self.turns.take() {
+            if turns.must_tell(host, vcpu, why) {
+                self.tell(host, &mut turns, vcpu);
+            }
+            self.turns = Some(turns);
+            return;
+        }
         if !self.pools.serve(host, vcpu, why, self.settings.idle_takes) {
             self.preempt(host, vcpu);
         }
     }
 
     fn pick(&mut self, host: &mut Host<'_>, pcpu: CpuId) -> Option<Pick> {
+        if let Some(mut turns) = self.turns.take() {
+            let pick = self.pick_as_xen(host, &mut turns, pcpu);
+            turns.end(pcpu);
+            self.turns = Some(turns);
+            return pick;
+        }
         let queue = self.pools.of_pcpu(pcpu);
         let mut waiting = self.pools.waiting(host, pcpu);
         if waiting.is_empty() && self.settings.idle_takes {
@@ -189,36 +252,9 @@ impl Hypervisor for Isacs {
             self.update_members();
             waiting = self.pools.waiting(host, pcpu);
         }
-        // A reallocation compares what all have consumed.
-        for running in self.pools.on(host, queue) {
-            let owed = self.ahead.settle(host, running);
-            let vcpu = &mut self.table[running.index()];
-            self.queues[queue].on_charge(vcpu, owed, &self.settings.rules);
-        }
-        let forced = self.forced[pcpu.index()].take();
-        let (vcpu, reallocated) = match forced.filter(|v| waiting.contains(v)) {
-            Some(vcpu) => (vcpu, false),
-            None => {
-                let pick = isacs::pick(
-                    &mut self.queues[queue],
-                    &mut self.table,
-                    &waiting,
-                    self.last_ran[pcpu.index()],
-                    host.now().since(self.since[queue]),
-                    &self.settings.rules,
-                )?;
-                (pick.vcpu, pick.reallocated)
-            }
-        };
-        self.pools.remove(vcpu);
+        self.settle(host, queue);
+        let vcpu = self.choose(host, pcpu, &waiting)?;
         let slice = self.queues[queue].slice(&self.table[vcpu], &self.settings.rules);
-        if reallocated {
-            self.reallocations += 1;
-            self.since[queue] = host.now();
-            if self.settings.io_balance {
-                self.balance_io(host, queue);
-            }
-        }
         Some(Pick {
             vcpu: Vcpu(vcpu as u32),
             slice: Some(slice),

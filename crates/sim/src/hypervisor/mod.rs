@@ -65,6 +65,7 @@ mod pools;
 mod registry;
 mod settings;
 mod tree;
+mod turns;
 mod vslicer;
 mod vsmtio;
 mod waits;

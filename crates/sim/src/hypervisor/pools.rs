@@ -97,6 +97,26 @@ impl Pools {
         moved
     }
 
+    /// Those of a queue that wait, wherever they may run.
+    pub(super) fn queued(&self, queue: usize) -> &[usize] {
+        &self.queued[queue]
+    }
+
+    /// A queue by this key, equals as they are.
+    pub(super) fn sorted<K: Ord>(&mut self, queue: usize, key: impl Fn(usize) -> K) -> &[usize] {
+        self.queued[queue].sort_by_key(|&v| key(v));
+        &self.queued[queue]
+    }
+
+    /// The pCPUs of this vCPU's queue that it may use, the one where it ran last first.
+    pub(super) fn pcpus_for(&self, host: &Host<'_>, vcpu: Vcpu) -> Vec<CpuId> {
+        let last = host.vcpu(vcpu).last_pcpu;
+        let own = self.pcpus[self.of(vcpu.index())].iter().copied();
+        let mut pcpus: Vec<CpuId> = own.filter(|&p| host.allows(vcpu, p)).collect();
+        pcpus.sort_by_key(|&p| Some(p) != last);
+        pcpus
+    }
+
     pub(super) fn remove(&mut self, vcpu: usize) {
         self.queued[self.of_vcpu[vcpu]].retain(|&v| v != vcpu);
     }

@@ -126,6 +126,7 @@ mod tests {
                 random: &mut random,
                 done: &mut done,
                 since: Time::ZERO,
+                bytes: 0,
                 ready: 0,
             });
             steps.push((now, step));

@@ -103,6 +103,8 @@ pub struct Cx<'a> {
     /// When its earliest unfinished request was submitted, or its message sent:
     /// set before the step after an `Await` or `Receive`.
     pub since: Time,
+    /// Data that the message last received carries, for the receiver to copy.
+    pub bytes: u32,
     /// Its requests that have completed and wait to be taken: so many [`Step::Await`]
     /// return at once.
     pub ready: usize,

@@ -65,14 +65,27 @@ impl Program for Echo {
 #[derive(Debug)]
 pub struct Backend {
     work: Ns,
+    copies: Option<u64>,
     step: u8,
 }
 
 impl Backend {
-    /// So much work for each entry, requests and responses alike.
+    /// So much work for each entry, requests and responses alike, and for those of a
+    /// network the time to copy their data at so many bytes per second.
     #[must_use]
-    pub const fn new(work: Ns) -> Self {
-        Self { work, step: 0 }
+    pub const fn new(work: Ns, copies: Option<u64>) -> Self {
+        Self {
+            work,
+            copies,
+            step: 0,
+        }
+    }
+
+    fn copy(&self, bytes: u32) -> Ns {
+        match self.copies {
+            Some(rate) => Ns(u64::from(bytes)).scaled(1_000_000_000, rate.max(1)),
+            None => Ns::ZERO,
+        }
     }
 }
 
@@ -82,7 +95,7 @@ impl Program for Backend {
         self.step = (self.step + 1) % 3;
         match step {
             0 => Step::Receive,
-            1 => Step::Compute(self.work.max(Ns(1))),
+            1 => Step::Compute((self.work + self.copy(cx.bytes)).max(Ns(1))),
             _ => {
                 cx.done.operations += 1;
                 Step::Serve

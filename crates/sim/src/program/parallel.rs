@@ -136,6 +136,7 @@ mod tests {
                 random: &mut random,
                 done: &mut done,
                 since: Time::ZERO,
+                bytes: 0,
                 ready: 0,
             })
         };

@@ -50,15 +50,16 @@ fn machine(p: &Parameters, pcpus: u32, guests: Vec<Vm>) -> anyhow::Result<Mix> {
         costs: platforms::costs(p, PLATFORM)?,
         devices: vec![
             Dev::Net(NetSettings {
-                rate: (p.get("xen.net_mb_per_s")? * 1e6) as u64,
+                // The traffic stays in the host: what limits it is who copies it.
+                rate: u64::MAX,
                 under_way: p.us("xen.under_way_us")?,
-                spread_permille: p.count("device.spread_permille")?,
+                spread_permille: p.count("xen.spread_permille")?,
                 interval: p.us("xen.ping_interval_us")?,
             }),
             Dev::Ssd(SsdSettings {
                 latency: p.us("xen.disk_latency_us")?,
-                spread_permille: p.count("device.spread_permille")?,
-                channels: p.count("device.channels")?,
+                spread_permille: p.count("xen.spread_permille")?,
+                channels: p.count("xen.channels")?,
                 rate: (p.get("xen.disk_mb_per_s")? * 1e6) as u64,
                 turn: p.us("xen.disk_turn_us")?,
             }),

@@ -48,7 +48,12 @@ pub(super) enum Work {
         spin: Ns,
     },
     /// Serves the ring of a driver domain.
-    Backend(Ns),
+    Backend {
+        /// For each entry.
+        work: Ns,
+        /// Bytes of a network per second; `None`: copies at once.
+        copies: Option<u64>,
+    },
     /// Takes one lock of its VM again and again.
     Locks {
         /// Median work outside.

@@ -171,6 +171,8 @@ pub(super) fn tuning(p: &Parameters, name: &str) -> anyhow::Result<Tuning> {
         },
         "paper-xen" => Tuning {
             per_queue: p.count("xen.pcpus_per_queue")?,
+            as_xen_4_12: p.get("xen.as_4_12")? != 0.0,
+            isacs_as_xen_4_12: p.get("isacs.as_4_12")? != 0.0,
             isacs_moves_any: p.get("isacs.moves_any")? != 0.0,
             isacs_wake_preempts: p.get("isacs.wake_preempts")? != 0.0,
             isacs_all_spent: p.get("isacs.all_spent")? != 0.0,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Host policies with what is open in them set by the parameters.
 
+use policy::host::credit::credit2;
 use policy::host::halt;
 use policy::host::isacs::EndTest;
 use policy::host::isacs::WakeInBoost;
@@ -28,6 +29,10 @@ pub(crate) struct Tuning {
     pub(super) delay: Option<Ns>,
     /// pCPUs that share a run queue of Credit2 and ISACS.
     pub(super) per_queue: u32,
+    /// Credit2 with what Xen 4.12 adds to the published text.
+    pub(super) as_xen_4_12: bool,
+    /// ISACS likewise.
+    pub(super) isacs_as_xen_4_12: bool,
     /// ISACS's first phase ends when all have used their credit, not when the one
     /// with the most has.
     pub(super) isacs_all_spent: bool,
@@ -51,6 +56,8 @@ impl Default for Tuning {
             min_slice: None,
             delay: None,
             per_queue: 1,
+            as_xen_4_12: false,
+            isacs_as_xen_4_12: false,
             poll_max: halt::Settings::default().enhanced_max,
             isacs_all_spent: false,
             isacs_moves_any: false,
@@ -111,9 +118,11 @@ pub(crate) fn tuned(name: &str, sharing: &Sharing, tuning: &Tuning) -> anyhow::R
         Settings::Credit2(own) => {
             own.rules.slice = slice;
             own.pcpus_per_queue = tuning.per_queue;
+            own.xen = tuning.as_xen_4_12.then(credit2::Xen::default);
         }
         Settings::Isacs(own) => {
             own.rules.slice = slice;
+            own.xen = tuning.isacs_as_xen_4_12.then(credit2::Xen::default);
             own.moves_any = tuning.isacs_moves_any;
             own.pcpus_per_queue = tuning.per_queue;
             if tuning.isacs_wake_preempts {

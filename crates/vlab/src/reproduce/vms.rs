@@ -219,7 +219,16 @@ fn vm(request: &Request<'_>, table: &VmOf, n: usize, devices: &[&str]) -> anyhow
     let mut kernel = platform.kernel;
     let mut tasks = Vec::new();
     if let Some(backend) = table.backend {
-        tasks.extend((0..table.vcpus).map(|v| Task::on(v, Work::Backend(backend))));
+        let copies = table.copies_mb_per_s.map(|rate| (rate * 1e6) as u64);
+        tasks.extend((0..table.vcpus).map(|v| {
+            Task::on(
+                v,
+                Work::Backend {
+                    work: backend,
+                    copies,
+                },
+            )
+        }));
     }
     let beside = request.compute || n > 0;
     let busy = if beside { table.threads_per_vcpu } else { 0 };

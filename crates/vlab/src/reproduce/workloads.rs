@@ -50,7 +50,8 @@ impl Kind {
                 ],
                 &["wait", "on", "off"],
             ),
-            Self::Echo | Self::Backend => (&["work"], &[]),
+            Self::Echo => (&["work"], &[]),
+            Self::Backend => (&["work", "copies_mb_per_s"], &[]),
             Self::Parallel => (&["work", "spread_permille", "spin"], &[]),
             Self::Locks => (&["work", "spread_permille", "hold", "spin"], &[]),
             Self::Compute => (&[], &[]),
@@ -222,7 +223,10 @@ pub(super) fn work(p: &Parameters, name: &str, device: u32) -> anyhow::Result<Wo
             spin: n.length("spin")?,
         },
         Kind::Compute => Work::Compute,
-        Kind::Backend => Work::Backend(n.length("work")?),
+        Kind::Backend => Work::Backend {
+            work: n.length("work")?,
+            copies: Some((n.number("copies_mb_per_s")? * 1e6) as u64),
+        },
     })
 }
 

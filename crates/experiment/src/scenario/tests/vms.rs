@@ -69,6 +69,7 @@ name = "dom0"
 vcpus = 3
 class = "driver-domain"
 backend = "21 us"
+copies_mb_per_s = 1800
 
 [[vm]]
 name = "sums"
@@ -107,6 +108,7 @@ fn vms_devices_and_programs_are_read_with_their_defaults() {
     assert_eq!(web.class, Some(Class::Io));
     assert_eq!([web.name_of(0), web.name_of(1)], ["web.1", "web.2"]);
     assert_eq!(dom0.backend, Some(Ns::from_us(21)));
+    assert_eq!(dom0.copies_mb_per_s, Some(1800.0));
     assert_eq!((dom0.name_of(0).as_str(), dom0.arm), ("dom0", false));
     assert_eq!(
         (sums.vcpus, sums.weight, sums.threads_per_vcpu),
@@ -276,7 +278,7 @@ fn every_error_names_line_field_value_and_what_is_right() {
             "weight = 512",
             "vcpus = 5",
             &[
-                "s.toml:58:",
+                "s.toml:59:",
                 "`vm[2].placement` is \"one-to-one\"",
                 "topology.cpus is 4",
             ],
@@ -284,7 +286,7 @@ fn every_error_names_line_field_value_and_what_is_right() {
         (
             "weight = 512",
             "weight = 1",
-            &["s.toml:57:", "`vm[2].weight` is 1", "2 to 262144"],
+            &["s.toml:58:", "`vm[2].weight` is 1", "2 to 262144"],
         ),
         (
             "vcpus = 3",
@@ -299,9 +301,9 @@ fn every_error_names_line_field_value_and_what_is_right() {
         (
             "weight = 512",
             "cap = -1",
-            &["s.toml:57:", "`vm[2].cap` is -1", "1 to 400"],
+            &["s.toml:58:", "`vm[2].cap` is -1", "1 to 400"],
         ),
-        ("weight = 512", "cap = \"50\"", &["s.toml:57:"]),
+        ("weight = 512", "cap = \"50\"", &["s.toml:58:"]),
         (
             "weight = 512",
             "weight = 8\ngroup = true",
@@ -310,7 +312,7 @@ fn every_error_names_line_field_value_and_what_is_right() {
         (
             "weight = 512",
             "count = 255",
-            &["s.toml:55:", "`vm` is 258 VMs with 1027 vCPUs", "256 VMs"],
+            &["s.toml:56:", "`vm` is 258 VMs with 1027 vCPUs", "256 VMs"],
         ),
         (
             "threads_per_vcpu = 2",
@@ -334,7 +336,7 @@ fn every_error_names_line_field_value_and_what_is_right() {
         (
             "threads_per_vcpu = 2\nloads = [\"meets\"]",
             "class = \"driver-domain\"",
-            &["s.toml:59:", "`vm[2].class`", "one driver domain"],
+            &["s.toml:60:", "`vm[2].class`", "one driver domain"],
         ),
         (
             "backend = \"21 us\"",
@@ -347,7 +349,17 @@ fn every_error_names_line_field_value_and_what_is_right() {
             &["`vm[2].backend` is \"1 us\"", "driver-domain"],
         ),
         (
-            "class = \"driver-domain\"\nbackend = \"21 us\"",
+            "weight = 512",
+            "copies_mb_per_s = 5",
+            &["`vm[2].copies_mb_per_s` is 5", "driver-domain"],
+        ),
+        (
+            "copies_mb_per_s = 1800",
+            "copies_mb_per_s = 0",
+            &["`vm[1].copies_mb_per_s` is 0", "0.001"],
+        ),
+        (
+            "class = \"driver-domain\"\nbackend = \"21 us\"\ncopies_mb_per_s = 1800",
             "",
             &[
                 "s.toml:18:",
@@ -378,7 +390,7 @@ fn every_error_names_line_field_value_and_what_is_right() {
         (
             "name = \"sums\"",
             "name = \"web\"",
-            &["s.toml:56:", "`vm[2].name`", "of its own"],
+            &["s.toml:57:", "`vm[2].name`", "of its own"],
         ),
         (
             "wait = \"7 ms\"",

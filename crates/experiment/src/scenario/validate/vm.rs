@@ -20,6 +20,7 @@ use super::value::chosen;
 use super::value::duration;
 use super::value::identifier;
 use super::value::integer;
+use super::value::number;
 use super::value::optional_integer;
 use super::value::quoted;
 
@@ -124,10 +125,21 @@ fn vm(
             return Err(at.value(span, field(key), "set", expected));
         }
     }
-    if let Some(backend) = raw.backend.as_ref().filter(|_| !is_driver) {
-        let expected = "only a VM of class = \"driver-domain\" has a backend; leave it out";
-        let value = quoted(backend.as_ref());
-        return Err(at.value(backend.span(), field("backend"), value, expected));
+    let of_a_driver = [
+        (
+            "backend",
+            raw.backend.as_ref().map(|v| (v.span(), quoted(v.as_ref()))),
+        ),
+        (
+            "copies_mb_per_s",
+            (raw.copies_mb_per_s.as_ref()).map(|v| (v.span(), v.as_ref().to_string())),
+        ),
+    ];
+    for (key, set) in of_a_driver {
+        if let Some((span, value)) = set.filter(|_| !is_driver) {
+            let expected = "only a VM of class = \"driver-domain\" has a back-end; leave it out";
+            return Err(at.value(span, field(key), value, expected));
+        }
     }
     let length = |value: &Option<Spanned<String>>, key: &str, range| {
         let value = value.as_ref();
@@ -146,6 +158,11 @@ fn vm(
         context.threads_per_cpu
     };
     let backend = length(&raw.backend, "backend", Ns(1)..=Ns::from_secs(1))?;
+    let copies = raw.copies_mb_per_s.as_ref().map(|copies| {
+        let field = field("copies_mb_per_s");
+        number(Some(copies), &field, 0.001..=10_000_000.0, 0.0, at)
+    });
+    let copies = copies.transpose()?;
     Ok(Vm {
         count: whole(&raw.count, "count", 1..=MAX_VMS, 1)?,
         vcpus,
@@ -163,6 +180,7 @@ fn vm(
         },
         migration: length(&raw.migration, "migration", Ns::ZERO..=Ns::from_secs(1))?,
         backend: is_driver.then(|| backend.unwrap_or(Ns::from_us(20))),
+        copies_mb_per_s: copies,
         name: identifier(raw.name, &field("name"), at)?,
     })
 }

@@ -61,6 +61,13 @@ pub(super) fn credit1(fields: &mut Fields<'_>, settings: &mut credit1::Settings,
     fields.word("idle_takes", "K7", &words, &mut settings.idle_takes);
 }
 
+/// What Xen 4.12 adds to the text, all of it or nothing.
+fn as_xen_4_12(fields: &mut Fields<'_>, xen: &mut Option<credit2::Xen>) {
+    let mut on = xen.is_some();
+    fields.switch("as_xen_4_12", "sched_credit2.c", &mut on);
+    *xen = on.then(|| xen.unwrap_or_default());
+}
+
 pub(super) fn credit2(fields: &mut Fields<'_>, settings: &mut Credit2Settings) {
     let rules: &mut credit2::Settings = &mut settings.rules;
     fields.duration("slice", "K13", slices(), &mut rules.slice);
@@ -82,6 +89,7 @@ pub(super) fn credit2(fields: &mut Fields<'_>, settings: &mut Credit2Settings) {
         &mut rules.slice_ends_with_credit,
     );
     weight(fields, "reference_weight", "K11", &mut rules.reference);
+    as_xen_4_12(fields, &mut settings.xen);
     fields.number(
         "pcpus_per_queue",
         "open",
@@ -167,6 +175,7 @@ pub(super) fn isacs(fields: &mut Fields<'_>, settings: &mut IsacsSettings) {
         PCPUS,
         &mut settings.pcpus_per_queue,
     );
+    as_xen_4_12(fields, &mut settings.xen);
     fields.switch("io_balance", "A5", &mut settings.io_balance);
     fields.switch("moves_any", "algorithm 2", &mut settings.moves_any);
     fields.period(

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What holds under every policy.
 
+use policy::host::credit::credit2::Xen;
 use units::Ns;
 
 use super::bed::Bed;
@@ -93,7 +94,22 @@ fn shared_queues_and_small_gangs_keep_their_books() {
         vm(&[parallel, parallel]),
         vm(&[&[Reads, Hog], &[Reads]]),
     ];
-    let policies: [Box<dyn Hypervisor>; 4] = [
+    let xen = Some(Xen::default());
+    let policies: [Box<dyn Hypervisor>; 6] = [
+        Box::new(Credit2::new(
+            "credit2 as Xen",
+            Credit2Settings {
+                xen,
+                ..credit2.clone()
+            },
+        )),
+        Box::new(Isacs::new(
+            "isacs in Xen",
+            IsacsSettings {
+                xen,
+                ..isacs.clone()
+            },
+        )),
         Box::new(Credit2::new("credit2", credit2)),
         Box::new(Isacs::new("isacs", isacs)),
         policy("cosched"),

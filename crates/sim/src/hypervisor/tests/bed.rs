@@ -401,13 +401,19 @@ impl Outcome {
 
     /// `(ms, vCPU)` of each pick on a pCPU where the vCPU changes.
     pub(super) fn order(&self, pcpu: u32) -> Vec<(u64, u32)> {
+        let order = self.order_us(pcpu).into_iter();
+        order.map(|(us, vcpu)| (us / 1000, vcpu)).collect()
+    }
+
+    /// The same in us.
+    pub(super) fn order_us(&self, pcpu: u32) -> Vec<(u64, u32)> {
         let mut last = None;
         let mut order = Vec::new();
         // What is picked at the very end is not part of it.
         let before_end = |entry: &&(Time, CpuId, Vcpu, Option<Ns>)| entry.0 < self.sim.now();
         for &(at, on, vcpu, _) in self.record.iter().filter(before_end) {
             if on == CpuId(pcpu) && last.replace(vcpu) != Some(vcpu) {
-                order.push((at.as_ns() / 1_000_000, vcpu.0));
+                order.push((at.as_ns() / 1000, vcpu.0));
             }
         }
         order

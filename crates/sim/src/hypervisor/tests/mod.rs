@@ -11,3 +11,4 @@ mod golden;
 mod groups;
 mod schedules;
 pub(super) mod staged;
+mod xen;

@@ -111,7 +111,7 @@ fn program(task: &Task) -> (u32, Box<dyn Program>) {
                 computed: false,
             }),
         ),
-        Work::Backend(work) => (BACKEND, Box::new(Backend::new(work))),
+        Work::Backend { work, copies } => (BACKEND, Box::new(Backend::new(work, copies))),
         Work::Locks {
             work,
             spread,
