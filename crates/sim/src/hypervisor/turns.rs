@@ -4,6 +4,7 @@
 
 use std::cmp::Reverse;
 
+use policy::host::credit::Credit;
 use policy::host::credit::credit2::Xen;
 use units::CpuId;
 use units::Ns;
@@ -54,38 +55,39 @@ impl Turns {
 
     /// Tells a pCPU to choose, since this vCPU waits (`runq_tickle()`): an idle one, or
     /// else the one where it ran if it is better than who runs there, or else where it is
-    /// better by most. `better(running, here)`: by how much, if it is.
+    /// better by most. It has `own` left, who runs `left(running)`.
     pub(super) fn tell(
         &mut self,
         host: &mut Host<'_>,
         pools: &Pools,
         vcpu: Vcpu,
-        better: impl Fn(&Host<'_>, Vcpu, bool) -> Option<i64>,
-    ) -> Option<CpuId> {
+        own: Credit,
+        left: impl Fn(&Host<'_>, Vcpu) -> Credit,
+    ) {
         let mut pcpus = pools.pcpus_for(host, vcpu);
         pcpus.retain(|&p| !self.told[p.index()]);
         if let Some(idle) = pcpus.iter().copied().find(|&p| host.is_idle(p)) {
             self.note(vcpu, idle);
             host.kick(idle);
-            return None;
+            return;
         }
         let last = host.vcpu(vcpu).last_pcpu;
         let by = |&pcpu: &CpuId| -> Option<(i64, CpuId)> {
             let running = host.on(pcpu)?;
             let host = &*host;
             let may = self.xen.is_preemptable(self.ran(host, running.index()));
-            let by = better(host, running, Some(pcpu) == last).filter(|_| may)?;
-            Some((by, pcpu))
+            let by = (self.xen).score(own, left(host, running), Some(pcpu) == last);
+            (may && by > 0).then_some((by, pcpu))
         };
         let own = pcpus.iter().find(|&&p| Some(p) == last).and_then(by);
         let best = own.or_else(|| {
             let all = pcpus.iter().filter_map(by);
             all.max_by_key(|&(by, pcpu)| (by, Reverse(pcpu)))
         });
-        let (_, pcpu) = best?;
-        self.note(vcpu, pcpu);
-        host.kick_remote(pcpu);
-        Some(pcpu)
+        if let Some((_, pcpu)) = best {
+            self.note(vcpu, pcpu);
+            host.kick_remote(pcpu);
+        }
     }
 
     fn note(&mut self, vcpu: Vcpu, pcpu: CpuId) {

@@ -17,12 +17,11 @@ use crate::ids::Vcpu;
 
 impl Credit2 {
     pub(super) fn tell(&self, host: &mut Host<'_>, turns: &mut Turns, vcpu: Vcpu) {
-        let xen = turns.xen;
         let own = self.table[vcpu.index()].credit;
-        turns.tell(host, &self.pools, vcpu, |host, running, here| {
+        turns.tell(host, &self.pools, vcpu, own, |host, running| {
             let mut charged = self.table[running.index()].clone();
             charged.on_charge(self.ahead.owed(host, running), &self.settings.rules);
-            Some(xen.score(own, charged.credit, here)).filter(|score| *score > 0)
+            charged.credit
         });
     }
 

@@ -14,14 +14,13 @@ use crate::ids::Vcpu;
 
 impl Isacs {
     pub(super) fn tell(&self, host: &mut Host<'_>, turns: &mut Turns, vcpu: Vcpu) {
-        let xen = turns.xen;
         let queue = &self.queues[self.pools.of(vcpu.index())];
         let own = self.table[vcpu.index()].credit;
-        turns.tell(host, &self.pools, vcpu, |host, running, here| {
+        turns.tell(host, &self.pools, vcpu, own, |host, running| {
             let mut charged = self.table[running.index()].clone();
             let owed = self.ahead.owed(host, running);
             queue.on_charge(&mut charged, owed, &self.settings.rules);
-            Some(xen.score(own, charged.credit, here)).filter(|score| *score > 0)
+            charged.credit
         });
     }
 
