@@ -43,6 +43,11 @@ pub struct Settings {
     pub grow: u64,
     /// Divisor when it shrinks; 0, KVM's default: it falls to 0.
     pub shrink: u64,
+    /// Does the window adapt (B4)? If not it is the longest one at every halt.
+    pub adapts: bool,
+    /// What is compared with the window: how long it took until the vCPU ran again, as in
+    /// KVM (`block_ns`). If not, until the event came.
+    pub until_it_runs: bool,
 }
 
 impl Default for Settings {
@@ -54,6 +59,8 @@ impl Default for Settings {
             grow_start: Ns::from_us(10),
             grow: 2,
             shrink: 0,
+            adapts: true,
+            until_it_runs: true,
         }
     }
 }
@@ -88,8 +95,12 @@ pub struct Vcpu {
 impl Vcpu {
     /// The present window.
     #[must_use]
-    pub fn window(&self) -> Ns {
-        self.window
+    pub fn window(&self, settings: &Settings) -> Ns {
+        if settings.adapts {
+            self.window
+        } else {
+            settings.max_window()
+        }
     }
 
     /// The guest halts. `others_ready`: another vCPU waits for this hyperthread.
@@ -99,8 +110,10 @@ impl Vcpu {
             Method::Blocking => Action::Block,
             Method::Polling => Action::Poll(None),
             Method::HaltPoll if others_ready => Action::Block,
-            Method::HaltPoll | Method::EnhancedHaltPoll if self.window == Ns::ZERO => Action::Block,
-            Method::HaltPoll | Method::EnhancedHaltPoll => Action::Poll(Some(self.window)),
+            Method::HaltPoll | Method::EnhancedHaltPoll => match self.window(settings) {
+                Ns::ZERO => Action::Block,
+                window => Action::Poll(Some(window)),
+            },
         }
     }
 
@@ -169,7 +182,7 @@ mod tests {
         let mut windows = Vec::new();
         for _ in 0..7 {
             vcpu.on_event(Ns::from_us(190), &settings);
-            windows.push(vcpu.window().as_ns() / 1000);
+            windows.push(vcpu.window(&settings).as_ns() / 1000);
         }
         assert_eq!(windows, [10, 20, 40, 80, 160, 200, 200]);
         assert_eq!(
@@ -185,9 +198,9 @@ mod tests {
             window: Ns::from_us(80),
         };
         vcpu.on_event(Ns::from_us(79), &settings);
-        assert_eq!(vcpu.window(), Ns::from_us(80));
+        assert_eq!(vcpu.window(&settings), Ns::from_us(80));
         vcpu.on_event(Ns::from_ms(3), &settings);
-        assert_eq!(vcpu.window(), Ns::ZERO);
+        assert_eq!(vcpu.window(&settings), Ns::ZERO);
 
         let by_two = Settings {
             shrink: 2,
@@ -197,7 +210,7 @@ mod tests {
             window: Ns::from_us(80),
         };
         vcpu.on_event(Ns::from_ms(3), &by_two);
-        assert_eq!(vcpu.window(), Ns::from_us(40));
+        assert_eq!(vcpu.window(&by_two), Ns::from_us(40));
     }
 
     /// B4: HaltPoll is inactive where hyperthreads are shared; B5 is not.
@@ -213,6 +226,22 @@ mod tests {
         );
     }
 
+    /// The same window before anything came, after a hit and after a long wait.
+    #[test]
+    fn a_window_that_does_not_adapt_is_always_the_longest() {
+        let settings = Settings {
+            adapts: false,
+            ..with(Method::EnhancedHaltPoll)
+        };
+        let always = Action::Poll(Some(settings.enhanced_max));
+        let mut vcpu = Vcpu::default();
+        assert_eq!(vcpu.on_halt(true, &settings), always);
+        for waited in [Ns::from_us(10), Ns::from_ms(30)] {
+            vcpu.on_event(waited, &settings);
+            assert_eq!(vcpu.on_halt(true, &settings), always);
+        }
+    }
+
     #[test]
     fn the_enhanced_window_goes_further() {
         let settings = with(Method::EnhancedHaltPoll);
@@ -220,7 +249,7 @@ mod tests {
         for _ in 0..20 {
             vcpu.on_event(Ns::from_us(450), &settings);
         }
-        assert_eq!(vcpu.window(), Ns::from_us(500).min(settings.enhanced_max));
-        assert!(vcpu.window() > settings.max);
+        assert_eq!(vcpu.window(&settings), Ns::from_us(500).min(settings.enhanced_max));
+        assert!(vcpu.window(&settings) > settings.max);
     }
 }

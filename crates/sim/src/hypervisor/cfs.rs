@@ -44,6 +44,12 @@ pub struct CfsSettings {
     pub sleeper_credit: bool,
     /// How often pCPUs even out their queues. 20 ms; zero: never.
     pub balance_period: Ns,
+    /// How many pCPUs a waking vCPU looks at, if its own is busy and no core is idle as a
+    /// whole (`select_idle_cpu()`). All; Linux looks at four at least.
+    pub idle_scan: u32,
+    /// A pCPU that has nobody takes from the longest queue if it is idle for so long on
+    /// average (`newidle_balance()`). Always; Linux says 500 us (`sched_migration_cost`).
+    pub newidle_after: Ns,
 }
 
 impl Default for CfsSettings {
@@ -54,6 +60,8 @@ impl Default for CfsSettings {
             wakeup_granularity: Ns::from_ms(4),
             sleeper_credit: true,
             balance_period: Ns::from_ms(20),
+            idle_scan: u32::MAX,
+            newidle_after: Ns::ZERO,
         }
     }
 }
@@ -77,7 +85,25 @@ pub struct Cfs {
     tree: Tree,
     /// By pCPU: since when whoever runs there has had it.
     since: Vec<Time>,
+    idle: Vec<Idleness>,
     ticks: u64,
+}
+
+/// How a pCPU is idle (`rq->idle_stamp`, `rq->avg_idle`).
+#[derive(Clone, Copy, Debug)]
+struct Idleness {
+    since: Option<Time>,
+    mean: Ns,
+}
+
+impl Idleness {
+    /// It has somebody now. The mean counts the last period for an eighth, as
+    /// `update_avg()`, and is never more than `most`.
+    fn end(&mut self, now: Time, most: Ns) {
+        if let Some(since) = self.since.take() {
+            self.mean = ((self.mean * 7 + now.since(since)) / 8).min(most);
+        }
+    }
 }
 
 impl Cfs {
@@ -92,6 +118,7 @@ impl Cfs {
             settings,
             tree: Tree::new(turns),
             since: Vec::new(),
+            idle: Vec::new(),
             ticks: 0,
         }
     }
@@ -106,9 +133,12 @@ impl Cfs {
         let allowed = &host.vcpu(vcpu).allowed;
         let chosen = if allowed.is_empty() {
             let all = || (0..count).map(|step| CpuId((home.0 + step) % count));
-            all()
-                .find(|pcpu| free(pcpu) && core(pcpu))
-                .or_else(|| all().find(free))
+            let few = || all().take(self.settings.idle_scan.saturating_add(1) as usize);
+            Some(home)
+                .filter(free)
+                .or_else(|| all().find(|pcpu| free(pcpu) && core(pcpu)))
+                .or_else(|| few().find(free))
+                .or_else(|| host.pcpu(home).sibling.filter(free))
         } else {
             // In the same order, without a look at all the others.
             let step = |pcpu: &CpuId| (pcpu.0 + count - home.0) % count;
@@ -179,8 +209,13 @@ impl Hypervisor for Cfs {
             first.unwrap_or(CpuId(facts.id.0 % count.max(1)))
         };
         let homes = host.vcpus().map(home).collect();
-        self.tree.start(host, homes);
+        self.tree.start(host, homes, true);
         self.since = vec![host.now(); count as usize];
+        let idleness = Idleness {
+            since: None,
+            mean: self.settings.newidle_after,
+        };
+        self.idle = vec![idleness; count as usize];
     }
 
     fn enqueue(&mut self, host: &mut Host<'_>, vcpu: Vcpu, why: Why) {
@@ -210,12 +245,19 @@ impl Hypervisor for Cfs {
     }
 
     fn pick(&mut self, host: &mut Host<'_>, pcpu: CpuId) -> Option<Pick> {
+        let after = self.settings.newidle_after;
         if self.tree.len(pcpu) == 0
+            && self.idle[pcpu.index()].mean >= after
             && let Some(vcpu) = self.busiest(host, pcpu, 0)
         {
             self.tree.carry(host, vcpu, pcpu);
         }
-        let vcpu = self.tree.waiting(pcpu).next()?;
+        let idle = &mut self.idle[pcpu.index()];
+        let Some(vcpu) = self.tree.waiting(pcpu).next() else {
+            idle.since.get_or_insert(host.now());
+            return None;
+        };
+        idle.end(host.now(), after * 2);
         self.tree.take(host, vcpu, pcpu);
         self.since[pcpu.index()] = host.now();
         let timed = !self.tree.has_groups();
@@ -261,5 +303,106 @@ impl Hypervisor for Cfs {
 
     fn check(&self, host: &Host<'_>) -> Result<(), String> {
         self.tree.check(host)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hypervisor::Requests;
+    use crate::hypervisor::tests::staged;
+    use crate::machine::Machine;
+
+    /// Eight pCPUs in four cores, vCPU n on pCPU n but for those of `idle`; vCPU 8 wakes at
+    /// pCPU 0.
+    fn wakes_to(settings: CfsSettings, idle: &[u32]) -> u32 {
+        let mut machine = staged::machine(8, 9);
+        for pcpu in 0..8 {
+            machine.pcpus[pcpu as usize].sibling = Some(CpuId(pcpu ^ 1));
+            if !idle.contains(&pcpu) {
+                staged::run(&mut machine, Vcpu(pcpu), CpuId(pcpu), 0);
+            }
+        }
+        let mut requests = Requests::default();
+        let mut host = staged::host(&machine, &mut requests, 0);
+        let mut cfs = Cfs::new(settings);
+        cfs.start(&mut host);
+        cfs.choose(&host, Vcpu(8)).0
+    }
+
+    /// `select_idle_sibling()`: its own pCPU, a whole core anywhere, one of the next few,
+    /// the other hyperthread of its own, or back.
+    #[test]
+    fn a_vcpu_that_wakes_looks_at_a_few_pcpus() {
+        let few = CfsSettings {
+            idle_scan: 3,
+            ..CfsSettings::default()
+        };
+        for (idle, few_goes, all_goes) in [
+            (&[0, 2, 3][..], 0, 0),
+            (&[1, 6, 7], 6, 6),
+            (&[3, 5], 3, 3),
+            (&[5, 6], 0, 5),
+            (&[1, 4], 1, 1),
+            (&[], 0, 0),
+        ] {
+            assert_eq!(wakes_to(few, idle), few_goes, "{idle:?}");
+            assert_eq!(wakes_to(CfsSettings::default(), idle), all_goes, "{idle:?}");
+        }
+    }
+
+    /// vCPU 0 runs on pCPU 0, where vCPU 1 waits; pCPU 1 has nobody.
+    fn steals(settings: CfsSettings, idle_for: &[u64]) -> bool {
+        let mut machine: Machine = staged::machine(2, 2);
+        let mut requests = Requests::default();
+        let mut cfs = Cfs::new(settings);
+        cfs.start(&mut staged::host(&machine, &mut requests, 0));
+        let mut now = 0;
+        for ms in idle_for {
+            // pCPU 1 has vCPU 1 for no time, and then nobody.
+            for (at, wants) in [(now, false), (now + ms, true)] {
+                let mut host = staged::host(&machine, &mut requests, at);
+                if wants {
+                    cfs.tree.carry(&host, Vcpu(1), CpuId(1));
+                    cfs.tree.wake(&host, Vcpu(1), Ns::ZERO);
+                }
+                assert_eq!(cfs.pick(&mut host, CpuId(1)).is_some(), wants);
+                if wants {
+                    cfs.tree.halt(&host, Vcpu(1));
+                }
+            }
+            now += ms;
+        }
+        for vcpu in [Vcpu(0), Vcpu(1)] {
+            staged::wait(&mut machine, vcpu, now);
+            let host = staged::host(&machine, &mut requests, now);
+            cfs.tree.carry(&host, vcpu, CpuId(0));
+            cfs.tree.wake(&host, vcpu, Ns::ZERO);
+        }
+        let mut host = staged::host(&machine, &mut requests, now);
+        cfs.pick(&mut host, CpuId(0));
+        cfs.pick(&mut host, CpuId(1)).is_some()
+    }
+
+    /// `newidle_balance()`: a pCPU takes from others while it is idle for 8 ms on average,
+    /// to begin with; of 8, 1 and 8 ms the mean is 8, 7.125 and 7.23 ms, and 2 s count as
+    /// twice the 8 ms.
+    #[test]
+    fn a_pcpu_that_is_never_idle_for_long_takes_from_nobody() {
+        let after = CfsSettings {
+            newidle_after: Ns::from_ms(8),
+            ..CfsSettings::default()
+        };
+        for (periods, takes) in [
+            (&[][..], true),
+            (&[8], true),
+            (&[8, 1], false),
+            (&[8, 1, 8], false),
+            (&[8, 1, 8, 2000], true),
+            (&[1, 2000, 1, 1, 1, 1, 1, 1], false),
+        ] {
+            assert_eq!(steals(after, periods), takes, "{periods:?}");
+            assert!(steals(CfsSettings::default(), periods), "{periods:?}");
+        }
     }
 }

@@ -302,7 +302,7 @@ impl Hypervisor for Cosched {
     }
 
     fn start(&mut self, host: &mut Host<'_>) {
-        self.fair.start(host);
+        self.fair.start(host, true);
         self.demand = vec![demand::Vcpu::default(); host.vcpus().count()];
         let (pcpus, vms) = (host.pcpu_count() as usize, host.machine().vms.len());
         self.gangs = Gangs {

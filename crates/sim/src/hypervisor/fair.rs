@@ -34,8 +34,9 @@ impl Fair {
         Self { tree, slice }
     }
 
-    /// Places every VM's vCPUs on different pCPUs (O2, J15), within their pins.
-    pub(super) fn start(&mut self, host: &Host<'_>) {
+    /// Places every VM's vCPUs on different pCPUs (O2, J15), within their pins. `groups`:
+    /// VMs that are control groups compete as such.
+    pub(super) fn start(&mut self, host: &Host<'_>, groups: bool) {
         let count = host.pcpu_count() as usize;
         let mut homes = Vec::new();
         let mut cores = vec![balance::Core::default(); count];
@@ -61,7 +62,7 @@ impl Fair {
             cores[pcpu].siblings += 1;
             homes.push(CpuId(pcpu as u32));
         }
-        self.tree.start(host, homes);
+        self.tree.start(host, homes, groups);
     }
 
     /// A vCPU wakes; one that slept has half of the latency for it, as in Linux.

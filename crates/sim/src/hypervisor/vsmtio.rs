@@ -47,6 +47,9 @@ pub struct VsmtioSettings {
     /// and 3.7 have it run for a third of the time while I/O-bound ones are ready for
     /// half of theirs.
     pub yields: bool,
+    /// VMs that are control groups compete as such. Not stated; the authors' kernel
+    /// takes whatever it picks in a pCPU's queue for a vCPU, which groups are not.
+    pub groups: bool,
     /// How much less a waking vCPU must have had to preempt (as in CFS): 4 ms.
     pub wakeup_granularity: Ns,
     /// Periods of classification between two runs of the adjuster. Not stated. 10.
@@ -62,6 +65,7 @@ impl Default for VsmtioSettings {
             symbiosis: true,
             slice: Ns::from_ms(11),
             yields: true,
+            groups: true,
             wakeup_granularity: Ns::from_ms(4),
             adjust_every: 10,
         }
@@ -260,7 +264,7 @@ impl Hypervisor for Vsmtio {
     }
 
     fn start(&mut self, host: &mut Host<'_>) {
-        self.fair.start(host);
+        self.fair.start(host, self.settings.groups);
         let vcpus = host.vcpus().count();
         self.class = vec![Class::Cpu; vcpus];
         self.last = vec![Seen::default(); vcpus];

@@ -25,6 +25,8 @@ pub struct Waits {
     vcpus: Vec<halt::Vcpu>,
     /// Since when each vCPU has been halted or waiting.
     since: Vec<Time>,
+    /// By vCPU: it is woken and has not run yet.
+    woken: Vec<bool>,
 }
 
 impl Waits {
@@ -36,7 +38,14 @@ impl Waits {
             settings,
             vcpus: Vec::new(),
             since: Vec::new(),
+            woken: Vec::new(),
         }
+    }
+
+    /// What a vCPU was halted for has come.
+    fn event(&mut self, host: &Host<'_>, vcpu: Vcpu) {
+        let waited = host.now().since(self.since[vcpu.index()]);
+        self.vcpus[vcpu.index()].on_event(waited, &self.settings);
     }
 }
 
@@ -54,19 +63,27 @@ impl Hypervisor for Waits {
         let vcpus = host.vcpus().count();
         self.vcpus = vec![halt::Vcpu::default(); vcpus];
         self.since = vec![host.now(); vcpus];
+        self.woken = vec![false; vcpus];
         self.inner.start(host);
     }
 
     fn enqueue(&mut self, host: &mut Host<'_>, vcpu: Vcpu, why: Why) {
         if let Why::Woken(_) = why {
-            let waited = host.now().since(self.since[vcpu.index()]);
-            self.vcpus[vcpu.index()].on_event(waited, &self.settings);
+            if self.settings.until_it_runs {
+                self.woken[vcpu.index()] = true;
+            } else {
+                self.event(host, vcpu);
+            }
         }
         self.inner.enqueue(host, vcpu, why);
     }
 
     fn pick(&mut self, host: &mut Host<'_>, pcpu: CpuId) -> Option<Pick> {
-        self.inner.pick(host, pcpu)
+        let pick = self.inner.pick(host, pcpu)?;
+        if std::mem::take(&mut self.woken[pick.vcpu.index()]) {
+            self.event(host, pick.vcpu);
+        }
+        Some(pick)
     }
 
     fn charge(&mut self, host: &mut Host<'_>, vcpu: Vcpu, pcpu: CpuId, ran: Ns, waited: Ns) {
@@ -143,6 +160,7 @@ mod tests {
     use crate::hypervisor::Cfs;
     use crate::hypervisor::CfsSettings;
     use crate::hypervisor::Requests;
+    use crate::hypervisor::Wake;
     use crate::hypervisor::tests::staged;
 
     /// B4: vCPU 1 waits for a hyperthread. Where it waits vCPU 0 must not poll, on any
@@ -163,6 +181,38 @@ mod tests {
             waits.vcpus[0].on_event(Ns::from_us(20), &halt::Settings::default());
             let idle = waits.idle(&mut host, Vcpu(0), own);
             assert_eq!(idle != Idle::Halt, polls, "{own}");
+        }
+    }
+
+    /// A block of 1 ms and 30 ms until the vCPU runs again: KVM sees 31 ms, more than any
+    /// window, and polls no more; who looks at the event alone polls for longer.
+    #[test]
+    fn a_window_adapts_to_when_the_vcpu_runs_again() {
+        for (until_it_runs, window) in [(true, Ns::ZERO), (false, Ns::from_us(40))] {
+            let settings = halt::Settings {
+                method: Method::EnhancedHaltPoll,
+                enhanced_max: Ns::from_ms(2),
+                until_it_runs,
+                ..halt::Settings::default()
+            };
+            let mut machine = staged::machine(1, 1);
+            let cfs = Box::new(Cfs::new(CfsSettings::default()));
+            let mut waits = Waits::new(cfs, settings.clone());
+            let mut requests = Requests::default();
+            let vcpu = Vcpu(0);
+            waits.start(&mut staged::host(&machine, &mut requests, 0));
+            for _ in 0..2 {
+                waits.vcpus[0].on_event(Ns::from_us(200), &settings);
+            }
+            assert_eq!(waits.vcpus[0].window(&settings), Ns::from_us(20));
+            staged::run(&mut machine, vcpu, CpuId(0), 10);
+            waits.idle(&mut staged::host(&machine, &mut requests, 10), vcpu, CpuId(0));
+            staged::wait(&mut machine, vcpu, 11);
+            let mut host = staged::host(&machine, &mut requests, 11);
+            waits.enqueue(&mut host, vcpu, Why::Woken(Wake::Io));
+            let mut host = staged::host(&machine, &mut requests, 41);
+            assert!(waits.pick(&mut host, CpuId(0)).is_some());
+            assert_eq!(waits.vcpus[0].window(&settings), window, "{until_it_runs}");
         }
     }
 }

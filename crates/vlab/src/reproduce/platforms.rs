@@ -179,10 +179,15 @@ pub(super) fn tuning(p: &Parameters, name: &str) -> anyhow::Result<Tuning> {
             ..Tuning::default()
         },
         "paper-smt" => Tuning {
+            idle_scan: Some(p.count("smt.idle_scan")?),
+            newidle_after: p.us("smt.newidle_us")?,
             poll_max: p.us("smt.poll_max_us")?,
+            poll_adapts: p.get("smt.poll_adapts")? != 0.0,
+            poll_until_it_runs: p.get("smt.poll_until_it_runs")? != 0.0,
             retain: p.us("smt.retain_us")?,
             period: p.ms("smt.period_ms")?,
             yields: p.get("smt.yields")? != 0.0,
+            vsmtio_groups: p.get("smt.own_groups")? != 0.0,
             ..Tuning::default()
         },
         _ => Tuning::default(),

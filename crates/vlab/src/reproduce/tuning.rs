@@ -6,6 +6,7 @@ use policy::host::halt;
 use policy::host::isacs::EndTest;
 use policy::host::isacs::WakeInBoost;
 use policy::host::ltcr;
+use sim::hypervisor::CfsSettings;
 use sim::hypervisor::Hypervisor;
 use sim::hypervisor::NAMES;
 use sim::hypervisor::Policy;
@@ -24,9 +25,17 @@ pub(crate) struct Tuning {
     pub(super) min_slice: Option<Ns>,
     /// Longest poll of enhanced HaltPoll.
     pub(super) poll_max: Ns,
+    /// Its window adapts.
+    pub(super) poll_adapts: bool,
+    /// See `halt::Settings::until_it_runs`.
+    pub(super) poll_until_it_runs: bool,
     /// How far behind the running vCPU one that wakes has to be under CFS (C10's
     /// scheduling delay); `None`: Linux' 4 ms.
     pub(super) delay: Option<Ns>,
+    /// See `CfsSettings::idle_scan`.
+    pub(super) idle_scan: Option<u32>,
+    /// See `CfsSettings::newidle_after`.
+    pub(super) newidle_after: Ns,
     /// pCPUs that share a run queue of Credit2 and ISACS.
     pub(super) per_queue: u32,
     /// Credit2 with what Xen 4.12 adds to the published text.
@@ -46,6 +55,8 @@ pub(crate) struct Tuning {
     pub(super) period: Ns,
     /// See `VsmtioSettings::yields`.
     pub(super) yields: bool,
+    /// See `VsmtioSettings::groups`.
+    pub(super) vsmtio_groups: bool,
     /// Periods between two looks of vSMT-IO's adjuster.
     pub(super) adjust_every: u32,
 }
@@ -55,16 +66,21 @@ impl Default for Tuning {
         Self {
             min_slice: None,
             delay: None,
+            idle_scan: None,
+            newidle_after: Ns::ZERO,
             per_queue: 1,
             as_xen_4_12: false,
             isacs_as_xen_4_12: false,
             poll_max: halt::Settings::default().enhanced_max,
+            poll_adapts: halt::Settings::default().adapts,
+            poll_until_it_runs: halt::Settings::default().until_it_runs,
             isacs_all_spent: false,
             isacs_moves_any: false,
             isacs_wake_preempts: false,
             retain: ltcr::Settings::default().initial,
             period: ltcr::Settings::default().period,
             yields: false,
+            vsmtio_groups: true,
             adjust_every: 1,
         }
     }
@@ -114,6 +130,7 @@ pub(crate) fn tuned(name: &str, sharing: &Sharing, tuning: &Tuning) -> anyhow::R
         Settings::Cfs(own) => {
             own.min_granularity = tuning.min_slice.unwrap_or(own.min_granularity);
             own.wakeup_granularity = tuning.delay.unwrap_or(own.wakeup_granularity);
+            finds_idle(own, tuning);
         }
         Settings::Credit2(own) => {
             own.rules.slice = slice;
@@ -134,8 +151,11 @@ pub(crate) fn tuned(name: &str, sharing: &Sharing, tuning: &Tuning) -> anyhow::R
             }
         }
         // The others' windows are KVM's.
-        Settings::Waits { waits, .. } if waits.method == halt::Method::EnhancedHaltPoll => {
+        Settings::Waits { waits, below } => {
+            finds_idle(below, tuning);
             waits.enhanced_max = tuning.poll_max;
+            waits.adapts = tuning.poll_adapts;
+            waits.until_it_runs = tuning.poll_until_it_runs;
         }
         Settings::Vsmtio(own) => {
             if let Some(ltcr) = &mut own.ltcr {
@@ -143,9 +163,16 @@ pub(crate) fn tuned(name: &str, sharing: &Sharing, tuning: &Tuning) -> anyhow::R
                 ltcr.period = tuning.period;
             }
             own.yields = tuning.yields;
+            own.groups = tuning.vsmtio_groups;
             own.adjust_every = tuning.adjust_every;
         }
         _ => {}
     }
     Ok(policy)
+}
+
+/// How CFS finds idle pCPUs and somebody for them.
+fn finds_idle(cfs: &mut CfsSettings, tuning: &Tuning) {
+    cfs.idle_scan = tuning.idle_scan.unwrap_or(cfs.idle_scan);
+    cfs.newidle_after = tuning.newidle_after;
 }

@@ -194,7 +194,7 @@ impl Hypervisor for Jupiter {
     }
 
     fn start(&mut self, host: &mut Host<'_>) {
-        self.fair.start(host);
+        self.fair.start(host, true);
         let initial = self.settings.dasl.as_ref().map_or(PERIOD, |d| d.initial);
         let vms = host.machine().vms.len();
         self.vcpus = vec![

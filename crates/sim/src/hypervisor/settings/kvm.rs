@@ -57,6 +57,14 @@ pub(super) fn cfs(fields: &mut Fields<'_>, settings: &mut CfsSettings) {
         slices(),
         &mut settings.balance_period,
     );
+    let scan = 1..=u64::from(u32::MAX);
+    fields.number("idle_scan", "Linux", scan, &mut settings.idle_scan);
+    fields.period(
+        "newidle_after",
+        "Linux",
+        lengths(),
+        &mut settings.newidle_after,
+    );
 }
 
 pub(super) fn eevdf(fields: &mut Fields<'_>, settings: &mut EevdfSettings) {
@@ -89,6 +97,8 @@ pub(super) fn waits(
     fields.duration("poll_start", "KVM", lengths(), &mut settings.grow_start);
     fields.number("poll_grow", "KVM", COUNT, &mut settings.grow);
     fields.number("poll_shrink", "KVM", COUNT, &mut settings.shrink);
+    fields.switch("poll_adapts", "B4, B5", &mut settings.adapts);
+    fields.switch("poll_until_it_runs", "KVM", &mut settings.until_it_runs);
 }
 
 pub(super) fn vsmtio(fields: &mut Fields<'_>, settings: &mut VsmtioSettings) {
@@ -131,6 +141,7 @@ pub(super) fn vsmtio(fields: &mut Fields<'_>, settings: &mut VsmtioSettings) {
         },
     );
     fields.switch("yields", "M16", &mut settings.yields);
+    fields.switch("groups", "open", &mut settings.groups);
     fields.part(
         "adjuster",
         "M22, M23",

@@ -83,6 +83,30 @@ fn groups_of_a_small_share_have_short_turns() {
     assert_eq!(turns, [8; 19]);
 }
 
+/// The same under vSMT-IO, whose turns are of 8 ms as well, and with vCPUs that are all
+/// in one queue, of 12, the slice.
+#[test]
+fn vsmtio_may_leave_groups_out() {
+    let hogs: &[Task] = &[Hog];
+    for (groups, length) in [(true, 8), (false, 12)] {
+        let settings = VsmtioSettings {
+            ltcr: None,
+            rass: None,
+            adjuster: None,
+            slice: Ns::from_ms(12),
+            groups,
+            ..VsmtioSettings::default()
+        };
+        let policy = Box::new(Vsmtio::new("vsmtio", settings));
+        let vms = [group(&[hogs; 4]), group(&[hogs; 4])];
+        let outcome = run(policy, 4, false, FREE, &vms, Ns::from_ms(1000));
+        let settled: Vec<u64> = outcome.order(0).iter().map(|turn| turn.0).collect();
+        let settled = &settled[settled.len() - 20..];
+        let turns: Vec<u64> = settled.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        assert_eq!(turns, [length; 19], "groups: {groups}");
+    }
+}
+
 /// A VM of two vCPUs beside one of one, on one pCPU: as VMs half each, without groups
 /// a third for each vCPU.
 #[test]

@@ -102,11 +102,12 @@ impl Tree {
         }
     }
 
-    /// Every vCPU has its home and sleeps.
-    pub(super) fn start(&mut self, host: &Host<'_>, home: Vec<CpuId>) {
+    /// Every vCPU has its home and sleeps. Without `groups` no VM is one here, whatever the
+    /// machine says.
+    pub(super) fn start(&mut self, host: &Host<'_>, home: Vec<CpuId>, groups: bool) {
         self.pcpus = host.pcpu_count() as usize;
         self.vcpus = home.len();
-        self.shares = Shares::of(host, &home);
+        self.shares = Shares::of(host, &home, groups);
         self.group = host.vcpus().map(|v| self.shares.group_of(v)).collect();
         let entity = |weight: u64| Entity {
             vruntime: 0,

@@ -49,11 +49,11 @@ impl Shares {
     }
 
     /// Of the VMs that are groups.
-    pub(super) fn of(host: &Host<'_>, home: &[CpuId]) -> Self {
+    pub(super) fn of(host: &Host<'_>, home: &[CpuId], groups: bool) -> Self {
         let mut shares = Self::new();
         shares.pcpus = host.pcpu_count() as usize;
         for vm in &host.machine().vms {
-            let group = vm.shares.map(|own| {
+            let group = vm.shares.filter(|_| groups).map(|own| {
                 shares.groups.push((u64::from(own).max(LEAST), 0));
                 shares.groups.len() - 1
             });
