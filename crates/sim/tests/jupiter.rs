@@ -37,13 +37,7 @@ fn simulate(policy: &str, vms: &[Rounds]) -> Sim {
         let mut guest = Guest::new(VmId(n as u32), first, CPUS, kernel, 1);
         guest.add_barrier(CPUS);
         for vcpu in 0..CPUS {
-            let program = Parallel {
-                barrier: 0,
-                length: *length,
-                spread: *spread,
-                spin: Ns::from_us(20),
-                computed: false,
-            };
+            let program = Parallel::new(*length, *spread, Ns::from_us(20));
             let mut task = common::compute(vcpu);
             task.program = Box::new(program);
             guest.add(task);

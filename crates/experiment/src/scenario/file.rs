@@ -98,6 +98,8 @@ pub(super) struct Load {
     pub(super) work: Option<Spanned<String>>,
     pub(super) spin: Option<Spanned<String>>,
     pub(super) hold: Option<Spanned<String>>,
+    pub(super) alone: Option<Spanned<String>>,
+    pub(super) alone_permille: Option<Spanned<i64>>,
     pub(super) trick: Option<Spanned<String>>,
     pub(super) tick: Option<Spanned<String>>,
     pub(super) early: Option<Spanned<String>>,

@@ -134,6 +134,10 @@ pub enum Program {
         spread_permille: u32,
         /// A thread spins so long before it blocks.
         spin: Ns,
+        /// Sequential parts: how long each is, about; zero: none.
+        alone: Ns,
+        /// What part of the program's time they are, in thousandths.
+        alone_permille: u32,
         /// Threads.
         threads: Threads,
     },

@@ -249,7 +249,10 @@ mod tests {
         for _ in 0..20 {
             vcpu.on_event(Ns::from_us(450), &settings);
         }
-        assert_eq!(vcpu.window(&settings), Ns::from_us(500).min(settings.enhanced_max));
+        assert_eq!(
+            vcpu.window(&settings),
+            Ns::from_us(500).min(settings.enhanced_max)
+        );
         assert!(vcpu.window(&settings) > settings.max);
     }
 }

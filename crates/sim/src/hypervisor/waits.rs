@@ -206,7 +206,11 @@ mod tests {
             }
             assert_eq!(waits.vcpus[0].window(&settings), Ns::from_us(20));
             staged::run(&mut machine, vcpu, CpuId(0), 10);
-            waits.idle(&mut staged::host(&machine, &mut requests, 10), vcpu, CpuId(0));
+            waits.idle(
+                &mut staged::host(&machine, &mut requests, 10),
+                vcpu,
+                CpuId(0),
+            );
             staged::wait(&mut machine, vcpu, 11);
             let mut host = staged::host(&machine, &mut requests, 11);
             waits.enqueue(&mut host, vcpu, Why::Woken(Wake::Io));

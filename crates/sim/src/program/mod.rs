@@ -22,6 +22,7 @@ pub use compute::Compute;
 pub use locked::Locked;
 pub use net::Backend;
 pub use net::Echo;
+pub use parallel::Alone;
 pub use parallel::Later;
 pub use parallel::Parallel;
 pub use parallel::Until;

@@ -21,20 +21,119 @@ pub struct Parallel {
     pub spread: u32,
     /// Spins so long at the barrier before it blocks.
     pub spin: Ns,
-    /// It has computed and comes to the barrier now.
-    pub computed: bool,
+    /// After so many rounds one thread has work of its own, for which the others wait.
+    pub alone: Option<Alone>,
+    /// This thread is that one.
+    pub first: bool,
+    /// Its next step.
+    stage: Stage,
+    /// Rounds since the last sequential part.
+    rounds: u32,
+}
+
+/// A sequential part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Alone {
+    /// Work of it.
+    pub work: Ns,
+    /// Rounds between two.
+    pub every: u32,
+}
+
+impl Alone {
+    /// Sequential parts of about this length that are so many thousandths of what a program
+    /// with rounds of `round` takes where nothing delays it. None if either is zero.
+    #[must_use]
+    pub fn part(length: Ns, permille: u32, round: Ns) -> Option<Self> {
+        let permille = u64::from(permille.min(999));
+        if length == Ns::ZERO || permille == 0 {
+            return None;
+        }
+        let others = 1000 - permille;
+        let round = round.max(Ns(1));
+        let every = length.scaled(others, permille).as_ns() / round.as_ns();
+        let every = every.clamp(1, u64::from(u32::MAX));
+        Some(Self {
+            work: (round * every).scaled(permille, others).max(Ns(1)),
+            every: every as u32,
+        })
+    }
+}
+
+/// Where a thread of a [`Parallel`] program is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// It will compute.
+    Compute,
+    /// It has, and comes to the barrier.
+    Meet,
+    /// It has work of its own, or waits for who has.
+    Alone,
+    /// All meet again.
+    Resume,
+}
+
+impl Parallel {
+    /// A thread that meets the others of its VM at barrier 0.
+    #[must_use]
+    pub const fn new(length: Ns, spread: u32, spin: Ns) -> Self {
+        Self {
+            barrier: 0,
+            length,
+            spread,
+            spin,
+            alone: None,
+            first: false,
+            stage: Stage::Compute,
+            rounds: 0,
+        }
+    }
+
+    /// With sequential parts, which are the first thread's.
+    #[must_use]
+    pub const fn with(self, alone: Option<Alone>, first: bool) -> Self {
+        Self {
+            alone,
+            first,
+            ..self
+        }
+    }
 }
 
 impl Program for Parallel {
     fn next(&mut self, cx: &mut Cx<'_>) -> Step {
-        self.computed = !self.computed;
-        if self.computed {
-            return Step::Compute(cx.random.log_normal(self.length, self.spread).max(Ns(1)));
-        }
-        cx.done.operations += 1;
-        Step::Barrier {
+        let meet = Step::Barrier {
             barrier: self.barrier,
             spin: self.spin,
+        };
+        loop {
+            match self.stage {
+                Stage::Compute => {
+                    self.stage = Stage::Meet;
+                    let work = cx.random.log_normal(self.length, self.spread);
+                    return Step::Compute(work.max(Ns(1)));
+                }
+                Stage::Meet => {
+                    cx.done.operations += 1;
+                    self.rounds += 1;
+                    self.stage = match self.alone {
+                        Some(alone) if self.rounds >= alone.every => Stage::Alone,
+                        _ => Stage::Compute,
+                    };
+                    return meet;
+                }
+                Stage::Alone => {
+                    self.rounds = 0;
+                    self.stage = Stage::Resume;
+                    if let Some(alone) = self.alone.filter(|_| self.first) {
+                        return Step::Compute(alone.work);
+                    }
+                }
+                Stage::Resume => {
+                    self.stage = Stage::Compute;
+                    return meet;
+                }
+            }
         }
     }
 }

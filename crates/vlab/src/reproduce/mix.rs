@@ -16,6 +16,7 @@ use sim::guest::MigraterSettings;
 use sim::machine::Costs;
 use sim::machine::NORMAL_WEIGHT;
 use sim::machine::Smt;
+use sim::program::Alone;
 use sim::program::ReaderSettings;
 use units::Ns;
 use units::VcpuId;
@@ -46,6 +47,8 @@ pub(super) enum Work {
         spread: u32,
         /// Spins so long before it blocks.
         spin: Ns,
+        /// What the first thread does alone while the others wait.
+        alone: Option<Alone>,
     },
     /// Serves the ring of a driver domain.
     Backend {

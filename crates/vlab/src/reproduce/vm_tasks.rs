@@ -10,6 +10,7 @@ use experiment::scenario::Trick;
 use experiment::scenario::Vm as VmOf;
 use sim::guest::KernelSettings;
 use sim::ids::DeviceId;
+use sim::program::Alone;
 use sim::program::Phases;
 use sim::program::ReaderSettings;
 
@@ -118,7 +119,7 @@ impl Maker<'_> {
     }
 
     /// The work of programs whose threads are all alike; none for readers.
-    const fn plain(&self, program: &Program) -> Option<Work> {
+    fn plain(&self, program: &Program) -> Option<Work> {
         Some(match *program {
             Program::Reader { .. } => return None,
             Program::Echo { work, .. } => Work::Echo(self.device, work),
@@ -126,11 +127,14 @@ impl Maker<'_> {
                 work,
                 spread_permille,
                 spin,
+                alone,
+                alone_permille,
                 ..
             } => Work::Parallel {
                 length: work,
                 spread: spread_permille,
                 spin,
+                alone: Alone::part(alone, alone_permille, work),
             },
             Program::Locks {
                 work,

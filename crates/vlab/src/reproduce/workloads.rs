@@ -9,6 +9,7 @@ use anyhow::bail;
 use experiment::scenario::amount;
 use serde::Deserialize;
 use sim::ids::DeviceId;
+use sim::program::Alone;
 use sim::program::Phases;
 use sim::program::ReaderSettings;
 use units::Ns;
@@ -52,7 +53,10 @@ impl Kind {
             ),
             Self::Echo => (&["work"], &[]),
             Self::Backend => (&["work", "copies_mb_per_s"], &[]),
-            Self::Parallel => (&["work", "spread_permille", "spin"], &[]),
+            Self::Parallel => (
+                &["work", "spread_permille", "spin"],
+                &["alone", "alone_permille"],
+            ),
             Self::Locks => (&["work", "spread_permille", "hold", "spin"], &[]),
             Self::Compute => (&[], &[]),
         }
@@ -215,6 +219,13 @@ pub(super) fn work(p: &Parameters, name: &str, device: u32) -> anyhow::Result<Wo
             length: n.length("work")?,
             spread: n.count("spread_permille")?,
             spin: n.length("spin")?,
+            alone: match n.of("alone")? {
+                None => None,
+                Some(_) => {
+                    let permille = n.count("alone_permille")?;
+                    Alone::part(n.length("alone")?, permille, n.length("work")?)
+                }
+            },
         },
         Kind::Locks => Work::Locks {
             work: n.length("work")?,

@@ -71,7 +71,7 @@ fn allowed(kind: &str) -> Option<&'static [&'static str]> {
 }
 
 /// Where each optional key is, if it was given.
-fn given(raw: &file::Load) -> [(&'static str, Option<std::ops::Range<usize>>); 27] {
+fn given(raw: &file::Load) -> [(&'static str, Option<std::ops::Range<usize>>); 29] {
     let text = |value: &Option<Spanned<String>>| value.as_ref().map(Spanned::span);
     let whole = |value: &Option<Spanned<i64>>| value.as_ref().map(Spanned::span);
     [
@@ -95,6 +95,8 @@ fn given(raw: &file::Load) -> [(&'static str, Option<std::ops::Range<usize>>); 2
         ("work", text(&raw.work)),
         ("spin", text(&raw.spin)),
         ("hold", text(&raw.hold)),
+        ("alone", text(&raw.alone)),
+        ("alone_permille", whole(&raw.alone_permille)),
         ("trick", text(&raw.trick)),
         ("tick", text(&raw.tick)),
         ("early", text(&raw.early)),

@@ -65,6 +65,8 @@ pub(super) fn allowed(kind: &str) -> Option<&'static [&'static str]> {
             "work",
             "spread_permille",
             "spin",
+            "alone",
+            "alone_permille",
             "threads",
             "vcpu",
             "pinned",
@@ -126,6 +128,11 @@ pub(super) fn program(
     };
     let spread = |default| whole("spread_permille", &raw.spread_permille, SPREAD, default);
     let work = |default| length("work", &raw.work, some(), default);
+    if let (Some(part), None) = (&raw.alone_permille, &raw.alone) {
+        let expected = "it is the part of the time that sequential parts of the length `alone` are: say that as well";
+        let value = part.as_ref().to_string();
+        return Err(at.value(part.span(), field("alone_permille"), value, expected));
+    }
     Ok(match kind {
         "reader" => return reader(&raw, field, context, on_network, at),
         "echo" => Program::Echo {
@@ -136,6 +143,8 @@ pub(super) fn program(
             work: work(Ns::from_ms(1))?,
             spread_permille: spread(300)?,
             spin: length("spin", &raw.spin, any(), Ns::from_us(20))?,
+            alone: length("alone", &raw.alone, any(), Ns::ZERO)?,
+            alone_permille: whole("alone_permille", &raw.alone_permille, 0..=990, 100)?,
             threads: threads(&raw, None, true, field, at)?,
         },
         "locks" => Program::Locks {

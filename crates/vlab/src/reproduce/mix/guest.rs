@@ -43,8 +43,9 @@ pub(super) fn guest(vm: &Vm, id: VmId, first: Vcpu, seed: u64) -> Guest {
     guest.add_barrier(vm.tasks.iter().filter(parallel).count() as u32);
     guest.add_lock();
     let mut compute = Vec::new();
-    for task in &vm.tasks {
-        let (group, program) = program(task);
+    let leader = vm.tasks.iter().position(|task| parallel(&task));
+    for (n, task) in vm.tasks.iter().enumerate() {
+        let (group, program) = program(task, leader == Some(n));
         let added = guest.add(NewTask {
             name: format!("{group}"),
             group: task.group.unwrap_or(group),
@@ -89,7 +90,8 @@ pub(super) fn guest(vm: &Vm, id: VmId, first: Vcpu, seed: u64) -> Guest {
     guest
 }
 
-fn program(task: &Task) -> (u32, Box<dyn Program>) {
+/// `first`: it is the first thread of its VM that meets others.
+fn program(task: &Task, first: bool) -> (u32, Box<dyn Program>) {
     let (group, program): (u32, Box<dyn Program>) = match task.work {
         Work::Compute => (COMPUTE, Box::new(Compute::new(UNIT))),
         Work::Io(settings) => (IO, Box::new(Reader::new(settings))),
@@ -101,15 +103,10 @@ fn program(task: &Task) -> (u32, Box<dyn Program>) {
             length,
             spread,
             spin,
+            alone,
         } => (
             PARALLEL,
-            Box::new(Parallel {
-                barrier: 0,
-                length,
-                spread,
-                spin,
-                computed: false,
-            }),
+            Box::new(Parallel::new(length, spread, spin).with(alone, first)),
         ),
         Work::Backend { work, copies } => (BACKEND, Box::new(Backend::new(work, copies))),
         Work::Locks {

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Programs whose threads meet, with sequential parts, by hand.
+
+mod common;
+
+use sim::guest::KernelSettings;
+use sim::hypervisor::Cfs;
+use sim::hypervisor::CfsSettings;
+use sim::ids::VmId;
+use sim::machine::Costs;
+use sim::machine::Machine;
+use sim::machine::NORMAL_WEIGHT;
+use sim::machine::Smt;
+use sim::program::Alone;
+use sim::program::Parallel;
+use sim::queue::QueueKind;
+use units::CpuId;
+use units::Ns;
+use units::Time;
+
+/// Rounds of each of two threads on a CPU each, and their CPU time in ms, after `ms`.
+fn two(alone: Option<Alone>, ms: u64) -> ([u64; 2], [u64; 2]) {
+    let mut machine = Machine::new(2, false, Costs::FREE, Smt::default());
+    let pins = [vec![CpuId(0)], vec![CpuId(1)]];
+    machine.add_vm("vm0", NORMAL_WEIGHT, &pins);
+    let mut guests = common::guests(&machine, KernelSettings::default(), 1);
+    guests[0].add_barrier(2);
+    for vcpu in 0..2 {
+        let program = Parallel::new(Ns::from_ms(1), 0, Ns::ZERO).with(alone, vcpu == 0);
+        let mut task = common::compute(vcpu);
+        task.program = Box::new(program);
+        guests[0].add(task);
+    }
+    let policy = Box::new(Cfs::new(CfsSettings::default()));
+    let mut sim = common::simulation(machine, guests, policy, QueueKind::default(), 1);
+    sim.run_until(Time::ZERO + Ns::from_ms(ms));
+    let tasks = sim.guest(VmId(0)).tasks();
+    let of = |n: usize| {
+        (
+            tasks[n].done.operations,
+            tasks[n].on_cpu.as_ns() / 1_000_000,
+        )
+    };
+    let (first, second) = (of(0), of(1));
+    ([first.0, second.0], [first.1, second.1])
+}
+
+/// Rounds of 1 ms, and after every second one 2 ms of the first thread: 400 ms are 100
+/// times 4, of which the second one works for half.
+#[test]
+fn others_wait_for_who_works_alone() {
+    // A meeting costs a wake-up: some 10 us of a millisecond.
+    let near = |found: [u64; 2], expected: [u64; 2]| {
+        let all = found.iter().zip(expected);
+        let mut close = all.map(|(&found, expected)| found * 100 / expected);
+        assert!(
+            close.all(|percent| (96..=102).contains(&percent)),
+            "{found:?}"
+        );
+    };
+    let (rounds, ran) = two(None, 400);
+    near(rounds, [400, 400]);
+    near(ran, [400, 400]);
+    let alone = Alone {
+        work: Ns::from_ms(2),
+        every: 2,
+    };
+    let (rounds, ran) = two(Some(alone), 400);
+    near(rounds, [200, 200]);
+    near(ran, [400, 200]);
+}
+
+/// 5 ms of 200 thousandths beside rounds of 1 ms: 20 of these between two. A part that is
+/// shorter than a round asks for is as long as one round of 4 ms makes it.
+#[test]
+fn a_part_of_the_time_is_work_after_so_many_rounds() {
+    let part = |ms, permille, round| Alone::part(Ns::from_ms(ms), permille, Ns::from_ms(round));
+    let alone = |ms, every| {
+        let work = Ns::from_ms(ms);
+        Some(Alone { work, every })
+    };
+    assert_eq!(part(5, 200, 1), alone(5, 20));
+    assert_eq!(part(1, 500, 4), alone(4, 1));
+    assert_eq!(part(1, 200, 8), alone(2, 1));
+    assert_eq!(part(0, 200, 1), None);
+    assert_eq!(part(5, 0, 1), None);
+}
