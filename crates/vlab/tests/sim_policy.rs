@@ -21,8 +21,8 @@ use vlab::sim::simulate;
 
 /// Machines on which what a policy decides matters: hyperthreads that are short of CPU
 /// time, with all kinds of programs; pCPUs that are at times idle; cores with only I/O and
-/// with only computation; and VMs that do something else in each period.
-const RIGS: [&str; 4] = [
+/// with only computation; VMs that do something else in each period; and control groups.
+const RIGS: [&str; 5] = [
     r#"
 name = "crowded"
 title = "Every kind of program on few hyperthreads"
@@ -119,6 +119,20 @@ vm = [
 ]
 [sim]
 platform = "paper-jupiter"
+"#,
+    r#"
+name = "grouped"
+title = "VMs that are control groups"
+topology = { cpus = 4 }
+sharing = { slice = "5 ms" }
+measure = { rounds = 1, warmup = "100 ms", window = "1 s", baselines = "none" }
+compute = { threads_per_cpu = 0 }
+arm = [{ name = "vanilla" }]
+load = [{ name = "sums", kind = "compute" }]
+vm = [{ name = "busy", count = 2, vcpus = 4, group = true, loads = ["sums"] }]
+[sim]
+platform = "paper-smt"
+threads_per_core = 2
 "#,
 ];
 

@@ -44,8 +44,8 @@ pub struct CfsSettings {
     pub sleeper_credit: bool,
     /// How often pCPUs even out their queues. 20 ms; zero: never.
     pub balance_period: Ns,
-    /// How many pCPUs a waking vCPU looks at, if its own is busy and no core is idle as a
-    /// whole (`select_idle_cpu()`). All; Linux looks at four at least.
+    /// How many pCPUs a vCPU that wakes and is pinned nowhere looks at, if its own is busy
+    /// and no core is idle as a whole (`select_idle_cpu()`). All; Linux: four at least.
     pub idle_scan: u32,
     /// A pCPU that has nobody takes from the longest queue if it is idle for so long on
     /// average (`newidle_balance()`). Always; Linux says 500 us (`sched_migration_cost`).
@@ -127,16 +127,18 @@ impl Cfs {
     fn choose(&self, host: &Host<'_>, vcpu: Vcpu) -> CpuId {
         let home = self.tree.home(vcpu);
         let free = |pcpu: &CpuId| host.is_idle(*pcpu) && self.tree.len(*pcpu) == 0;
-        // A whole core that is idle first, as select_idle_core().
+        // Then a whole core that is idle first, as select_idle_core().
         let core = |pcpu: &CpuId| host.pcpu(*pcpu).sibling.is_none_or(|s| host.is_idle(s));
+        if free(&home) {
+            return home;
+        }
         let count = host.pcpu_count();
         let allowed = &host.vcpu(vcpu).allowed;
         let chosen = if allowed.is_empty() {
             let all = || (0..count).map(|step| CpuId((home.0 + step) % count));
             let few = || all().take(self.settings.idle_scan.saturating_add(1) as usize);
-            Some(home)
-                .filter(free)
-                .or_else(|| all().find(|pcpu| free(pcpu) && core(pcpu)))
+            all()
+                .find(|pcpu| free(pcpu) && core(pcpu))
                 .or_else(|| few().find(free))
                 .or_else(|| host.pcpu(home).sibling.filter(free))
         } else {
