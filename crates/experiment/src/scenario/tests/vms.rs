@@ -559,3 +559,36 @@ fn every_error_names_line_field_value_and_what_is_right() {
     ];
     errors_say(GOOD, cases, error_of);
 }
+
+/// Sequential parts: both keys are read, the part alone says nothing.
+#[test]
+fn a_sequential_part_has_a_length() {
+    let with =
+        |keys: &str| GOOD.replace("work = \"2 ms\"\n", &format!("work = \"2 ms\"\n{keys}\n"));
+    let parts = |text: &str| {
+        let scenario = one(text).unwrap();
+        let sums = scenario.vms.last().unwrap();
+        match &sums.loads.as_ref().unwrap()[0].kind {
+            LoadKind::Simulated {
+                program:
+                    Program::Parallel {
+                        alone,
+                        alone_permille,
+                        ..
+                    },
+            } => (*alone, *alone_permille),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(parts(GOOD).0, Ns::ZERO);
+    let both = with("alone = \"5 ms\"\nalone_permille = 200");
+    assert_eq!(parts(&both), (Ns::from_ms(5), 200));
+    let one_of_them = error_of(&with("alone_permille = 200"));
+    let said = "`load[2].alone_permille` is 200; it is the part of the time";
+    assert!(one_of_them.contains(said), "{one_of_them}");
+    let too_much = error_of(&with("alone = \"5 ms\"\nalone_permille = 1000"));
+    assert!(
+        too_much.contains("`load[2].alone_permille` is 1000"),
+        "{too_much}"
+    );
+}
