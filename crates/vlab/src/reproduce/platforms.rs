@@ -179,7 +179,7 @@ pub(super) fn tuning(p: &Parameters, name: &str) -> anyhow::Result<Tuning> {
             ..Tuning::default()
         },
         "paper-smt" => Tuning {
-            idle_scan: Some(p.count("smt.idle_scan")?),
+            idle_scan: p.count("smt.idle_scan")?,
             newidle_after: p.us("smt.newidle_us")?,
             poll_max: p.us("smt.poll_max_us")?,
             poll_adapts: p.get("smt.poll_adapts")? != 0.0,

@@ -25,7 +25,7 @@ pub(crate) struct Tuning {
     pub(super) min_slice: Option<Ns>,
     /// Longest poll of enhanced HaltPoll.
     pub(super) poll_max: Ns,
-    /// Its window adapts.
+    /// See `halt::Settings::adapts`.
     pub(super) poll_adapts: bool,
     /// See `halt::Settings::until_it_runs`.
     pub(super) poll_until_it_runs: bool,
@@ -33,7 +33,7 @@ pub(crate) struct Tuning {
     /// scheduling delay); `None`: Linux' 4 ms.
     pub(super) delay: Option<Ns>,
     /// See `CfsSettings::idle_scan`.
-    pub(super) idle_scan: Option<u32>,
+    pub(super) idle_scan: u32,
     /// See `CfsSettings::newidle_after`.
     pub(super) newidle_after: Ns,
     /// pCPUs that share a run queue of Credit2 and ISACS.
@@ -66,8 +66,8 @@ impl Default for Tuning {
         Self {
             min_slice: None,
             delay: None,
-            idle_scan: None,
-            newidle_after: Ns::ZERO,
+            idle_scan: CfsSettings::default().idle_scan,
+            newidle_after: CfsSettings::default().newidle_after,
             per_queue: 1,
             as_xen_4_12: false,
             isacs_as_xen_4_12: false,
@@ -150,7 +150,8 @@ pub(crate) fn tuned(name: &str, sharing: &Sharing, tuning: &Tuning) -> anyhow::R
                 own.rules.end_test = EndTest::AllSpent;
             }
         }
-        // The others' windows are KVM's.
+        // The longest window of HaltPoll is KVM's: this one is the enhanced form's alone. How
+        // windows adapt is one piece of code in KVM, for both.
         Settings::Waits { waits, below } => {
             finds_idle(below, tuning);
             waits.enhanced_max = tuning.poll_max;
@@ -173,6 +174,6 @@ pub(crate) fn tuned(name: &str, sharing: &Sharing, tuning: &Tuning) -> anyhow::R
 
 /// How CFS finds idle pCPUs and somebody for them.
 fn finds_idle(cfs: &mut CfsSettings, tuning: &Tuning) {
-    cfs.idle_scan = tuning.idle_scan.unwrap_or(cfs.idle_scan);
+    cfs.idle_scan = tuning.idle_scan;
     cfs.newidle_after = tuning.newidle_after;
 }
