@@ -168,7 +168,6 @@ fn did(sim: &Sim, vm: VmId, window: Ns, part: [f64; 4]) -> Did {
         latencies.merge(&task.done.latency);
     }
     let trips = sim.round_trips(vm);
-    let io_tasks = of(IO).count().max(1) as f64;
     let inactive: Ns = of(IO).map(|t| t.inactive).sum();
     let held_up: Ns = of(IO).map(|t| t.held_up).sum();
     let counts = guest.migrater().map(|migrater| migrater.counts());
@@ -191,8 +190,8 @@ fn did(sim: &Sim, vm: VmId, window: Ns, part: [f64; 4]) -> Did {
         ready: part[1],
         halted: part[2],
         retained: part[3],
-        inactive: inactive.as_secs_f64() / seconds / io_tasks,
-        held_up: held_up.as_secs_f64() / seconds / io_tasks,
+        inactive: inactive.as_secs_f64() / seconds,
+        held_up: held_up.as_secs_f64() / seconds,
         moves: counts.map_or(0.0, |c| c.n_migrate() as f64 / seconds),
         moves_min: counts.map_or(0.0, |c| c.n_min as f64 / seconds),
     }

@@ -62,7 +62,8 @@ use crate::run::check_json;
 /// went into the simulation; those without a mark were kept out of the fit.
 #[derive(Args, Clone, Debug, Default)]
 pub struct ReproduceArgs {
-    /// Only this one, for instance fig9; a prefix will do. Without: all.
+    /// Only this one, for instance fig9; a prefix will do, and so will a section, for
+    /// instance 13.1. Without: all.
     #[arg(value_name = "EXPERIMENT")]
     pub experiment: Option<String>,
     /// One short round.
@@ -224,20 +225,18 @@ fn each_seed(
 /// The experiment of this name, or all whose names begin so.
 fn chosen(wanted: &str) -> anyhow::Result<Vec<&'static Experiment>> {
     let exact = EXPERIMENTS.iter().any(|e| e.name == wanted);
+    let section = format!("({wanted})");
     let chosen: Vec<&Experiment> = EXPERIMENTS
         .iter()
-        .filter(|e| {
-            if exact {
-                e.name == wanted
-            } else {
-                e.name.starts_with(wanted)
-            }
+        .filter(|e| match exact {
+            true => e.name == wanted,
+            false => e.name.starts_with(wanted) || e.title.ends_with(&section),
         })
         .collect();
     if chosen.is_empty() {
         let names: Vec<&str> = EXPERIMENTS.iter().map(|e| e.name).collect();
         return Err(Unusable(format!(
-            "there is no experiment \"{wanted}\"; there are {}",
+            "there is no experiment or section \"{wanted}\"; there are 13.1 to 13.5 and {}",
             names.join(", ")
         ))
         .into());

@@ -140,8 +140,8 @@ fn demand(p: &Parameters, reader: &ReaderSettings) -> anyhow::Result<u32> {
 }
 
 /// I/O tasks of an application in each VM, where nothing else is said.
-fn io_tasks(p: &Parameters) -> anyhow::Result<u32> {
-    p.count("app.io_tasks")
+fn io_tasks(p: &Parameters, name: &str) -> anyhow::Result<u32> {
+    Ok(profile::named(name)?.tasks() * p.count("app.io_tasks")?)
 }
 
 /// A VM that runs an application with `count` I/O tasks beside compute.
@@ -176,7 +176,7 @@ pub(super) fn same(
     vms: usize,
     effort: Effort<'_>,
 ) -> anyhow::Result<Run> {
-    several(p, name, io_tasks(p)?, arm, vms, effort)
+    several(p, name, io_tasks(p, name)?, arm, vms, effort)
 }
 
 /// Likewise, with so many I/O tasks in each.
@@ -197,16 +197,18 @@ fn mean(values: &[f64]) -> f64 {
 }
 
 /// Rows of Fig 8 and 9: each load against no sharing, and means of ratios. `shown` is
-/// what the rows of a load say after its name.
+/// what the rows of a load say after its name; each has as many I/O tasks as it has
+/// elsewhere, if it is not said how many.
 fn throughput(
     p: &Parameters,
     loads: &[&str],
-    (count, shown): (u32, &str),
+    (count, shown): (Option<u32>, &str),
     outcome: &mut Outcome,
     effort: Effort<'_>,
 ) -> anyhow::Result<Vec<[f64; 3]>> {
     let mut by_vms = Vec::new();
     let bytes = |name: &str, arm, vms| -> anyhow::Result<f64> {
+        let count = count.map_or_else(|| io_tasks(p, name), Ok)?;
         Ok(several(p, name, count, arm, vms, effort)?.sum(|d| d.bytes))
     };
     let solo = loads.iter().map(|name| bytes(name, ARMS[0], 1));
@@ -243,18 +245,15 @@ fn grows(by_vms: &[[f64; 3]]) -> bool {
 /// `app.io_tasks`, and with 4, with which the published means are not compared.
 pub(super) fn fig8(p: &Parameters, effort: Effort<'_>) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::default();
-    let one = (io_tasks(p)?, "");
-    let by_vms = throughput(p, &MICRO, one, &mut outcome, effort)?;
+    let by_vms = throughput(p, &MICRO, (None, ""), &mut outcome, effort)?;
     outcome.shape(GROWS, grows(&by_vms));
-    let four = (4, ", 4 tasks");
-    throughput(p, &MICRO, four, &mut outcome, effort)?;
+    throughput(p, &MICRO, (Some(4), ", 4 tasks"), &mut outcome, effort)?;
     Ok(outcome)
 }
 
 pub(super) fn fig9(p: &Parameters, effort: Effort<'_>) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::default();
-    let one = (io_tasks(p)?, "");
-    let by_vms = throughput(p, &APPS, one, &mut outcome, effort)?;
+    let by_vms = throughput(p, &APPS, (None, ""), &mut outcome, effort)?;
     outcome.shape(GROWS, grows(&by_vms));
     let rows = outcome.rows.clone();
     let value = |name: &str| rows.iter().find(|(row, _)| row == name).map(|r| r.1);
@@ -293,7 +292,8 @@ pub(super) fn fig10(p: &Parameters, effort: Effort<'_>) -> anyhow::Result<Outcom
                 let is = work(p, "npb-is", 0)?;
                 let mut other = Vm::new(vcpus, (0..vcpus).map(|v| Task::pinned(v, is)).collect());
                 other.pins = Pins::RoundRobin;
-                let mut all = vec![app_vm(p, name, arm.0, vms as u64, io_tasks(p)?)?];
+                let tasks = io_tasks(p, name)?;
+                let mut all = vec![app_vm(p, name, arm.0, vms as u64, tasks)?];
                 all.extend(vec![other; vms - 1]);
                 let did = run(&host(p, vcpus, all, ssd(p)?)?, arm.1, effort)?;
                 *rate = did.vms[0].bytes;
@@ -309,7 +309,7 @@ pub(super) fn fig10(p: &Parameters, effort: Effort<'_>) -> anyhow::Result<Outcom
     Ok(outcome)
 }
 
-/// Inactivity over the job that takes T_ns alone. The paper's model has one vCPU of the
+/// Inactivity of all its I/O tasks over the job that takes T_ns alone. The paper's model has one vCPU of the
 /// VM active all the time, so of its T_ns + N_migrate * C_avg (equation (1)) the latter is
 /// all that vMigrater leaves of the time in which no request is issued (C2).
 pub(super) fn table2(p: &Parameters, effort: Effort<'_>) -> anyhow::Result<Outcome> {
