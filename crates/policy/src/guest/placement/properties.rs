@@ -177,7 +177,9 @@ fn tasks() -> impl Strategy<Value = Vec<TaskView>> {
 }
 
 fn settings() -> impl Strategy<Value = Settings> {
-    let mixed = (any::<[bool; 7]>(), 0u64..2_000_000, 0u64..2_000_000).prop_map(
+    let any_length = || 0u64..2_000_000;
+    let short = prop_oneof![Just(0), 0u64..20_000_000];
+    let mixed = (any::<[bool; 7]>(), any_length(), any_length(), short).prop_map(
         |(
             [
                 push,
@@ -190,6 +192,7 @@ fn settings() -> impl Strategy<Value = Settings> {
             ],
             stay,
             lead,
+            short,
         )| Settings {
             push,
             pull,
@@ -199,6 +202,7 @@ fn settings() -> impl Strategy<Value = Settings> {
             pull_in_flight,
             min_stay: Ns(stay),
             soon_lead: Ns(lead),
+            soon_below: Ns(short),
             margin: if fixed {
                 Settings::published()
             } else {

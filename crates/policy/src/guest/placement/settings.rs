@@ -90,6 +90,11 @@ pub struct Settings {
     /// How much earlier than its own vCPU the soon-active one must be back.
     /// 1 ms: a migration and the errors of two predictions. Not stated in V12.
     pub soon_lead: Ns,
+    /// A task goes to a vCPU that is back within `pull_unless_back_within` rather than to
+    /// one at hand that goes on for less than this (V12: when remaining slices are short,
+    /// which lowers the number of moves; the threshold is not stated). Zero: only if none
+    /// is at hand.
+    pub soon_below: Ns,
     /// How much one I/O-bound task on a target counts against it, in
     /// thousandths: the remaining slice is divided by 1 + this per task (V21:
     /// the combination is not stated). 1000: each task takes an equal part.
@@ -130,6 +135,7 @@ impl Default for Settings {
             pull_unless_back_within: Ns::from_us(500),
             pull_in_flight: false,
             soon_lead: Ns::from_ms(1),
+            soon_below: Ns::ZERO,
             resident_penalty: 1000,
             completion_cpu_max: Permille::new(300),
             overdue_after: Some(Ns::from_us(600)),
@@ -167,6 +173,7 @@ impl Settings {
             pull_unless_back_within: Ns::ZERO,
             pull_in_flight: true,
             soon_lead: Ns::ZERO,
+            soon_below: Ns::ZERO,
             resident_penalty: 0,
             completion_cpu_max: Permille::ONE,
             overdue_after: None,

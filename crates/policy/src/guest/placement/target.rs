@@ -14,7 +14,9 @@
 //! 5. then the lowest number, so that equal views give equal plans.
 //!
 //! If none is at hand, a task that is to be pushed goes to the vCPU that is back
-//! first (V12), with the same rounds.
+//! first (V12), with the same rounds; and so it does if the one that it would take goes
+//! on for less than `soon_below`, and the other is back within `pull_unless_back_within`:
+//! the whole slice that is about to begin saves a move.
 
 use std::cmp::Reverse;
 
@@ -116,43 +118,71 @@ impl<'a> Targets<'a> {
                 best = Some((key, index));
             }
         }
-        if let Some((_, index)) = best {
-            return Ok((self.give(index), why));
-        }
-
+        let best = best.map(|(_, index)| index);
         if why == Why::Push
-            && self.settings.soon_active
-            && let Outlook::Leaving { back: Some(own) } =
-                outlook(self.now, source, task, self.settings)
+            && let Some(limit) = self.waits_until(best, task)
+            && let Some(index) = self.soon_active(task, source, limit, &mut forbidden)
         {
-            let mut best: Option<((bool, u32, Time, VcpuId), usize)> = None;
-            for (index, vcpu) in self.vcpus.iter().enumerate() {
-                let Outlook::Gone { back: Some(back) } =
-                    outlook(self.now, vcpu, task, self.settings)
-                else {
-                    continue;
-                };
-                if back + self.settings.soon_lead >= own {
-                    continue;
-                }
-                if !task.allowed.contains(vcpu.id) {
-                    forbidden = true;
-                    continue;
-                }
-                let key = (!vcpu.preferred, self.crowd[index].round(), back, vcpu.id);
-                if best.is_none_or(|(least, _)| key < least) {
-                    best = Some((key, index));
-                }
-            }
-            if let Some((_, index)) = best {
-                return Ok((self.give(index), Why::SoonActive));
-            }
+            return Ok((self.give(index), Why::SoonActive));
+        }
+        if let Some(index) = best {
+            return Ok((self.give(index), why));
         }
         Err(if forbidden {
             Skip::NotAllowed
         } else {
             Skip::NoBetterVcpu
         })
+    }
+
+    /// Until when a vCPU has to be back for a task to go there (V12) and not to the best
+    /// that is at hand; none: it goes to that.
+    fn waits_until(&self, best: Option<usize>, task: &TaskView) -> Option<Time> {
+        if !self.settings.soon_active {
+            return None;
+        }
+        let Some(best) = best else {
+            return Some(Time(u64::MAX));
+        };
+        match outlook(self.now, &self.vcpus[best], task, self.settings) {
+            Outlook::Stays(remaining) if remaining < self.settings.soon_below => {
+                Some(self.now + self.settings.pull_unless_back_within)
+            }
+            _ => None,
+        }
+    }
+
+    /// Of the vCPUs that are gone and back before a task's own and by `limit`, the first.
+    fn soon_active(
+        &self,
+        task: &TaskView,
+        source: &VcpuView,
+        limit: Time,
+        forbidden: &mut bool,
+    ) -> Option<usize> {
+        let Outlook::Leaving { back: Some(own) } = outlook(self.now, source, task, self.settings)
+        else {
+            return None;
+        };
+        let mut best: Option<((bool, u32, Time, VcpuId), usize)> = None;
+        for (index, vcpu) in self.vcpus.iter().enumerate() {
+            let Outlook::Gone { back: Some(back) } = outlook(self.now, vcpu, task, self.settings)
+            else {
+                continue;
+            };
+            if back > limit || back + self.settings.soon_lead >= own {
+                continue;
+            }
+            if !task.allowed.contains(vcpu.id) {
+                *forbidden = true;
+                continue;
+            }
+            let key = (!vcpu.preferred, self.crowd[index].round(), back, vcpu.id);
+            if best.is_none_or(|(least, _)| key < least) {
+                best = Some((key, index));
+            }
+        }
+        best.map(|(_, index)| index)
     }
 
     /// The place of a vCPU in the order of targets; `None` if it is not at hand.

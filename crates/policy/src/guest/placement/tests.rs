@@ -293,6 +293,32 @@ fn soon_active_must_beat_its_own_return_by_the_lead() {
     assert_eq!(skips(&vcpus, &[task(1, 0)], &ours()), [Skip::NoBetterVcpu]);
 }
 
+/// V12: a whole slice that is about to begin is better than what is left of one, if that
+/// is short; who goes there is not pulled back.
+#[test]
+fn a_vcpu_that_is_about_to_run_is_better_than_one_that_has_little_left() {
+    let settings = Settings {
+        soon_below: MS(8),
+        pull_unless_back_within: US(600),
+        ..Settings::published()
+    };
+    let one = [task(1, 0)];
+    let with = |left, back| [running(0, US(100)), running(1, left), gone(2, back)];
+    let soon = [(1, 2, Why::SoonActive)];
+    assert_eq!(moves(&with(MS(7), US(600)), &one, &settings), soon);
+    let push = [(1, 1, Why::Push)];
+    assert_eq!(moves(&with(MS(8), US(600)), &one, &settings), push, "long");
+    assert_eq!(moves(&with(MS(7), US(601)), &one, &settings), push, "late");
+    let off = Settings {
+        soon_active: false,
+        ..settings.clone()
+    };
+    assert_eq!(moves(&with(MS(7), US(600)), &one, &off), push);
+    let here = [task(1, 2)];
+    let after = with(MS(7), US(500));
+    assert_eq!(skips(&after, &here, &settings), [Skip::BackSoon]);
+}
+
 #[test]
 fn idle_ranks_after_running_and_before_open_ended_and_soon_active() {
     let task = [task(1, 0)];

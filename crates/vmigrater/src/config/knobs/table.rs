@@ -276,6 +276,13 @@ pub(crate) static KNOBS: &[Knob] = &[
         placement.soon_lead,
         "how much earlier than its own vCPU the soon-active one must be back"
     ),
+    duration!(
+        "placement.soon_below",
+        Ns::ZERO,
+        Ns::from_ms(100),
+        placement.soon_below,
+        "go to a vCPU that is back within pull_unless_back_within rather than to one at hand that goes on for less than this (V12); 0 s: only if none is at hand"
+    ),
     count!(
         "placement.resident_penalty_permille",
         0,
