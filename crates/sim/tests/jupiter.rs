@@ -7,6 +7,12 @@ mod common;
 use sim::engine::Sim;
 use sim::guest::Guest;
 use sim::guest::KernelSettings;
+use sim::hypervisor::Cosched;
+use sim::hypervisor::CoschedSettings;
+use sim::hypervisor::Hypervisor;
+use sim::hypervisor::Jupiter;
+use sim::hypervisor::JupiterSettings;
+use sim::hypervisor::Mode;
 use sim::hypervisor::Sharing;
 use sim::hypervisor::by_name;
 use sim::ids::Vcpu;
@@ -21,11 +27,23 @@ use units::Ns;
 use units::Time;
 
 const CPUS: u32 = 8;
+const SLICE: Ns = Ns::from_ms(12);
 
 /// Work between two meetings, and the sigma of its logarithm in thousandths.
 type Rounds = (Ns, u32);
 
 fn simulate(policy: &str, vms: &[Rounds]) -> Sim {
+    let sharing = Sharing {
+        vms_per_pcpu: vms.len() as u32,
+        slice: SLICE,
+        sweep_permille: 0,
+    };
+    let policy = by_name(policy, &sharing).expect("a policy of that name");
+    simulate_with(policy, vms, 1)
+}
+
+/// The first thread of each VM has so many times the work of the others.
+fn simulate_with(policy: Box<dyn Hypervisor>, vms: &[Rounds], heavy: u64) -> Sim {
     let mut machine = Machine::new(CPUS, false, Costs::default(), Smt::default());
     let mut guests = Vec::new();
     for (n, (length, spread)) in vms.iter().enumerate() {
@@ -37,19 +55,14 @@ fn simulate(policy: &str, vms: &[Rounds]) -> Sim {
         let mut guest = Guest::new(VmId(n as u32), first, CPUS, kernel, 1);
         guest.add_barrier(CPUS);
         for vcpu in 0..CPUS {
-            let program = Parallel::new(*length, *spread, Ns::from_us(20));
+            let times = if vcpu == 0 { heavy } else { 1 };
+            let program = Parallel::new(*length * times, *spread, Ns::from_us(20));
             let mut task = common::compute(vcpu);
             task.program = Box::new(program);
             guest.add(task);
         }
         guests.push(guest);
     }
-    let sharing = Sharing {
-        vms_per_pcpu: vms.len() as u32,
-        slice: Ns::from_ms(12),
-        sweep_permille: 0,
-    };
-    let policy = by_name(policy, &sharing).expect("a policy of that name");
     let mut sim = common::simulation(machine, guests, policy, QueueKind::default(), 1);
     sim.spread_starts(Ns::from_ms(50));
     // Latencies fall by a tenth per 100 ms (J10).
@@ -115,4 +128,56 @@ fn equals_do_not_take_the_pcpu_from_each_other() {
     assert!(kept > 0.9, "{kept}");
     let switches = per_second(&dasl) / per_second(&balance);
     assert!(switches < 1.3, "{switches}");
+}
+
+fn balance() -> Box<dyn Hypervisor> {
+    let settings = CoschedSettings {
+        mode: Mode::Balance,
+        slice: SLICE,
+        wakeup_granularity: JupiterSettings::default().wakeup_granularity,
+    };
+    Box::new(Cosched::new("balance", settings))
+}
+
+/// J3: by weight and with all parts off it is CFS with balance scheduling, which it stands
+/// on, to the last round. With budgets it is not.
+#[test]
+fn by_weight_and_without_its_parts_it_is_balance_scheduling() {
+    let none = |by_weight| JupiterSettings {
+        dats: None,
+        dasl: None,
+        rcr: None,
+        elb: None,
+        disable: None,
+        slice: SLICE,
+        by_weight,
+        ..JupiterSettings::default()
+    };
+    let vms = [OFTEN, SELDOM];
+    let of = |sim: &Sim| [rounds(sim, 0), rounds(sim, 1)];
+    let jupiter = |by_weight| simulate_with(Box::new(Jupiter::new("j", none(by_weight))), &vms, 1);
+    let balance = of(&simulate_with(balance(), &vms, 1));
+    assert_eq!(of(&jupiter(true)), balance);
+    assert_ne!(of(&jupiter(false)), balance);
+}
+
+/// J7, J12: the first threads of four VMs, with four times the work of the others, begin on
+/// one pCPU. Under balance scheduling that has 16 parts to do per round and the others 4;
+/// where weights follow and RCR evens them out it is 7 where one of them is, and waits
+/// for turns on top of that.
+#[test]
+fn threads_that_have_more_to_do_are_parted() {
+    let vms = [SELDOM; 4];
+    let all = |sim: &Sim| (0..4).map(|vm| rounds(sim, vm)).sum::<u64>() as f64;
+    let parts = JupiterSettings {
+        dasl: None,
+        elb: None,
+        slice: SLICE,
+        by_weight: true,
+        ..JupiterSettings::default()
+    };
+    let jupiter = Box::new(Jupiter::new("j", parts));
+    let jupiter = all(&simulate_with(jupiter, &vms, 4));
+    let balance = all(&simulate_with(balance(), &vms, 4));
+    assert!(jupiter > balance * 1.3, "{jupiter} against {balance}");
 }

@@ -95,6 +95,7 @@ pub(super) struct Load {
     pub(super) process: Option<Spanned<String>>,
     pub(super) further: Option<Spanned<String>>,
     pub(super) spread_permille: Option<Spanned<i64>>,
+    pub(super) skew_permille: Option<Spanned<i64>>,
     pub(super) work: Option<Spanned<String>>,
     pub(super) spin: Option<Spanned<String>>,
     pub(super) hold: Option<Spanned<String>>,

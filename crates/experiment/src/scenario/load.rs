@@ -132,6 +132,8 @@ pub enum Program {
         work: Ns,
         /// Its spread: sigma of the logarithm in thousandths.
         spread_permille: u32,
+        /// That of how much a thread has in all rounds: some have more than others for good.
+        skew_permille: u32,
         /// A thread spins so long before it blocks.
         spin: Ns,
         /// Sequential parts: how long each is, about; zero: none.

@@ -214,6 +214,7 @@ impl Guest {
         self.settle(task, now);
         let t = &mut self.tasks[task.index()];
         t.vcpu = VcpuId(to as u32);
+        t.left_at = now;
         t.away_seen = self.cpus[to].away(now);
     }
 

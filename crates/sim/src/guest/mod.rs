@@ -190,6 +190,7 @@ impl Guest {
             deadline: eevdf::ORIGIN,
             lag: 0,
             in_transit: false,
+            left_at: Time(0),
             slice_ran: Ns::ZERO,
             ran_on: new.vcpu,
             in_flight: Vec::new(),

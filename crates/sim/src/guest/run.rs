@@ -292,13 +292,15 @@ impl Guest {
         }
     }
 
-    /// A task that has just come from another vCPU may have to wait here first.
+    /// A task that has just come from another vCPU may have to wait here first. The time
+    /// counts from when it left, whatever becomes of it and of its new vCPU meanwhile.
     fn is_delayed(&mut self, cpu: usize, task: TaskId, world: &mut World<'_>) -> bool {
         let delay = self.kernel.migration_delay;
         let now = world.agenda.now();
         let host = self.cpus[cpu].host;
         let t = &mut self.tasks[task.index()];
-        if delay == Ns::ZERO || t.ran_on.index() == cpu {
+        let left = (t.left_at + delay).since(now);
+        if left == Ns::ZERO || t.ran_on.index() == cpu {
             return false;
         }
         t.ran_on = VcpuId(cpu as u32);
@@ -311,7 +313,7 @@ impl Guest {
             task,
             epoch: t.sleep_epoch,
         };
-        world.agenda.at(now + delay, event);
+        world.agenda.at(now + left, event);
         self.set_state(task, now, TaskState::Blocked);
         self.loads[cpu] -= 1;
         true

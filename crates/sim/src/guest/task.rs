@@ -82,6 +82,8 @@ pub struct Task {
     pub state: TaskState,
     /// It has just come from another vCPU and waits for what it left behind.
     pub(crate) in_transit: bool,
+    /// When it last left a vCPU for another.
+    pub(crate) left_at: Time,
     /// Which measured group it belongs to.
     pub group: u32,
     /// The vCPU on which it runs or is queued, or last was.

@@ -42,6 +42,10 @@ pub struct CfsSettings {
     pub wakeup_granularity: Ns,
     /// Half of the latency as credit for a sleeper (`GENTLE_FAIR_SLEEPERS`).
     pub sleeper_credit: bool,
+    /// Slices end at the next multiple of this, at which all pCPUs have their tick
+    /// (`check_preempt_tick()`); zero: when they are over. Zero. Where VMs are control
+    /// groups, turns end at a tick anyway.
+    pub tick: Ns,
     /// How often pCPUs even out their queues. 20 ms; zero: never.
     pub balance_period: Ns,
     /// How many pCPUs a vCPU that wakes and is pinned nowhere looks at, if its own is busy
@@ -59,6 +63,7 @@ impl Default for CfsSettings {
             min_granularity: Ns::from_ms(3),
             wakeup_granularity: Ns::from_ms(4),
             sleeper_credit: true,
+            tick: Ns::ZERO,
             balance_period: Ns::from_ms(20),
             idle_scan: u32::MAX,
             newidle_after: Ns::ZERO,
@@ -192,8 +197,16 @@ impl Cfs {
         if !self.tree.has_groups()
             && let Some(slice) = self.tree.slice(pcpu)
         {
-            let end = self.since[pcpu.index()] + slice;
+            let end = self.end(self.since[pcpu.index()] + slice);
             host.set_slice_end(pcpu, Some(end.max(host.now())));
+        }
+    }
+
+    /// When a slice that is over at `end` ends.
+    fn end(&self, end: Time) -> Time {
+        match self.settings.tick.as_ns() {
+            0 => end,
+            tick => Time(end.as_ns().next_multiple_of(tick)),
         }
     }
 }
@@ -264,6 +277,7 @@ impl Hypervisor for Cfs {
         self.since[pcpu.index()] = host.now();
         let timed = !self.tree.has_groups();
         let slice = self.tree.slice(pcpu).filter(|_| timed);
+        let slice = slice.map(|slice| self.end(host.now() + slice).since(host.now()));
         Some(Pick { vcpu, slice })
     }
 

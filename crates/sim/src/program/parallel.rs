@@ -10,7 +10,8 @@ use super::Step;
 use crate::ids::DeviceId;
 
 /// One thread of a program that computes and meets its others at a barrier, again
-/// and again; the work of a round varies from thread to thread.
+/// and again; the work of a round varies from thread to thread, and some may have
+/// more of it than others in all of them.
 #[derive(Clone, Debug)]
 pub struct Parallel {
     /// Barrier in its VM.
@@ -19,12 +20,17 @@ pub struct Parallel {
     pub length: Ns,
     /// Sigma of its logarithm, in thousandths.
     pub spread: u32,
+    /// Sigma, in thousandths, of the logarithm of how much more than others a thread has in
+    /// every round: what a program's data is cut into is not equal.
+    pub skew: u32,
     /// Spins so long at the barrier before it blocks.
     pub spin: Ns,
     /// After so many rounds one thread has work of its own, for which the others wait.
     pub alone: Option<Alone>,
     /// This thread is that one.
     pub first: bool,
+    /// Median work of its own rounds, once it has begun.
+    own: Option<Ns>,
     /// Its next step.
     stage: Stage,
     /// Rounds since the last sequential part.
@@ -81,12 +87,20 @@ impl Parallel {
             barrier: 0,
             length,
             spread,
+            skew: 0,
             spin,
             alone: None,
             first: false,
+            own: None,
             stage: Stage::Compute,
             rounds: 0,
         }
+    }
+
+    /// With threads that have more to do than others, for good.
+    #[must_use]
+    pub const fn uneven(self, skew: u32) -> Self {
+        Self { skew, ..self }
     }
 
     /// With sequential parts, which are the first thread's.
@@ -110,7 +124,13 @@ impl Program for Parallel {
             match self.stage {
                 Stage::Compute => {
                     self.stage = Stage::Meet;
-                    let work = cx.random.log_normal(self.length, self.spread);
+                    let own = match self.own {
+                        Some(own) => own,
+                        None if self.skew == 0 => self.length,
+                        None => cx.random.log_normal(self.length, self.skew),
+                    };
+                    self.own = Some(own);
+                    let work = cx.random.log_normal(own, self.spread);
                     return Step::Compute(work.max(Ns(1)));
                 }
                 Stage::Meet => {
@@ -209,6 +229,40 @@ mod tests {
     use crate::program::ReaderSettings;
     use crate::random::Random;
     use crate::random::Stream;
+
+    /// What a thread computes in its first three rounds.
+    fn rounds(program: &mut Parallel, seed: u64) -> Vec<Ns> {
+        let mut random = Random::child(seed, Stream::Program, 0, 0);
+        let mut done = Done::default();
+        let mut rounds = Vec::new();
+        while rounds.len() < 3 {
+            let step = program.next(&mut Cx {
+                now: Time::ZERO,
+                random: &mut random,
+                done: &mut done,
+                since: Time::ZERO,
+                bytes: 0,
+                ready: 0,
+            });
+            if let Step::Compute(length) = step {
+                rounds.push(length);
+            }
+        }
+        rounds
+    }
+
+    /// A thread that has more to do than another has so in every round.
+    #[test]
+    fn an_uneven_thread_stays_as_it_is() {
+        let length = Ns::from_ms(1);
+        let even = Parallel::new(length, 0, Ns::ZERO);
+        assert_eq!(rounds(&mut even.clone(), 1), [length; 3]);
+        let uneven = even.uneven(500);
+        let all: Vec<Vec<Ns>> = (1..=8).map(|n| rounds(&mut uneven.clone(), n)).collect();
+        assert!(all.iter().all(|r| r[0] == r[1] && r[1] == r[2]), "{all:?}");
+        let (least, most) = (all.iter().min(), all.iter().max());
+        assert!(most.unwrap()[0] > least.unwrap()[0] * 3 / 2, "{all:?}");
+    }
 
     /// A request that is under way at the end is still waited for; no other follows.
     #[test]

@@ -19,7 +19,6 @@ use super::mix::run;
 use super::outcome::Outcome;
 use super::parameters::Parameters;
 use super::platforms;
-use super::tuning::Tuning;
 use super::workloads::work;
 
 /// Systems with the names of their policies.
@@ -64,7 +63,7 @@ pub(super) fn machine(p: &Parameters, vms: Vec<Vm>) -> anyhow::Result<Mix> {
         driver: None,
         vms,
         slice: Ns::from_ms(p.whole("jupiter.slice_ms")?),
-        tuning: Tuning::default(),
+        tuning: platforms::tuning(p, "paper-jupiter")?,
     })
 }
 

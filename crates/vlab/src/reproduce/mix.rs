@@ -45,6 +45,8 @@ pub(super) enum Work {
         length: Ns,
         /// Sigma of its logarithm in thousandths.
         spread: u32,
+        /// That of how much a thread has in all rounds.
+        skew: u32,
         /// Spins so long before it blocks.
         spin: Ns,
         /// What the first thread does alone while the others wait.

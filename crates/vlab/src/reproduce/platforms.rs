@@ -166,6 +166,7 @@ pub(crate) fn tuning_of(name: &str) -> anyhow::Result<Tuning> {
 pub(super) fn tuning(p: &Parameters, name: &str) -> anyhow::Result<Tuning> {
     Ok(match name {
         "paper-kvm" => Tuning {
+            tick: p.us("kvm.tick_us")?,
             min_slice: Some(p.us("kvm.min_slice_us")?),
             ..Tuning::default()
         },
@@ -188,6 +189,11 @@ pub(super) fn tuning(p: &Parameters, name: &str) -> anyhow::Result<Tuning> {
             period: p.ms("smt.period_ms")?,
             yields: p.get("smt.yields")? != 0.0,
             vsmtio_groups: p.get("smt.own_groups")? != 0.0,
+            ..Tuning::default()
+        },
+        "paper-jupiter" => Tuning {
+            jupiter_by_weight: p.get("jupiter.by_weight")? != 0.0,
+            jupiter_half_up: p.get("jupiter.half_up")? != 0.0,
             ..Tuning::default()
         },
         _ => Tuning::default(),

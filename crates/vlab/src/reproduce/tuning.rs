@@ -5,6 +5,7 @@ use policy::host::credit::credit2;
 use policy::host::halt;
 use policy::host::isacs::EndTest;
 use policy::host::isacs::WakeInBoost;
+use policy::host::jupiter::rcr::Half;
 use policy::host::ltcr;
 use sim::hypervisor::CfsSettings;
 use sim::hypervisor::Hypervisor;
@@ -21,6 +22,8 @@ use crate::run::Unusable;
 /// What is open in the host policies.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tuning {
+    /// See `CfsSettings::tick`.
+    pub(super) tick: Ns,
     /// CFS cuts no slice shorter; `None`: Linux' 3 ms.
     pub(super) min_slice: Option<Ns>,
     /// Longest poll of enhanced HaltPoll.
@@ -59,11 +62,16 @@ pub(crate) struct Tuning {
     pub(super) vsmtio_groups: bool,
     /// Periods between two looks of vSMT-IO's adjuster.
     pub(super) adjust_every: u32,
+    /// See `JupiterSettings::by_weight`.
+    pub(super) jupiter_by_weight: bool,
+    /// JUPITER swaps half of an odd number rounded up.
+    pub(super) jupiter_half_up: bool,
 }
 
 impl Default for Tuning {
     fn default() -> Self {
         Self {
+            tick: CfsSettings::default().tick,
             min_slice: None,
             delay: None,
             idle_scan: CfsSettings::default().idle_scan,
@@ -82,6 +90,8 @@ impl Default for Tuning {
             yields: false,
             vsmtio_groups: true,
             adjust_every: 1,
+            jupiter_by_weight: false,
+            jupiter_half_up: true,
         }
     }
 }
@@ -130,7 +140,7 @@ pub(crate) fn tuned(name: &str, sharing: &Sharing, tuning: &Tuning) -> anyhow::R
         Settings::Cfs(own) => {
             own.min_granularity = tuning.min_slice.unwrap_or(own.min_granularity);
             own.wakeup_granularity = tuning.delay.unwrap_or(own.wakeup_granularity);
-            finds_idle(own, tuning);
+            below(own, tuning);
         }
         Settings::Credit2(own) => {
             own.rules.slice = slice;
@@ -152,8 +162,8 @@ pub(crate) fn tuned(name: &str, sharing: &Sharing, tuning: &Tuning) -> anyhow::R
         }
         // The longest window of HaltPoll is KVM's: this one is the enhanced form's alone. How
         // windows adapt is one piece of code in KVM, for both.
-        Settings::Waits { waits, below } => {
-            finds_idle(below, tuning);
+        Settings::Waits { waits, below: cfs } => {
+            below(cfs, tuning);
             waits.enhanced_max = tuning.poll_max;
             waits.adapts = tuning.poll_adapts;
             waits.until_it_runs = tuning.poll_until_it_runs;
@@ -167,13 +177,33 @@ pub(crate) fn tuned(name: &str, sharing: &Sharing, tuning: &Tuning) -> anyhow::R
             own.groups = tuning.vsmtio_groups;
             own.adjust_every = tuning.adjust_every;
         }
+        Settings::Jupiter(own) => {
+            // The simple leaky bucket (O6) is one of slices, and so of budgets.
+            own.by_weight = tuning.jupiter_by_weight && own.bucket.is_none();
+            // Linux' own value for all is what they begin with.
+            let linux = own.wakeup_granularity;
+            if let (true, Some(dasl)) = (own.by_weight, &mut own.dasl) {
+                dasl.initial = linux;
+            }
+            if let Some(rcr) = &mut own.rcr {
+                if own.by_weight {
+                    rcr.low_latency = linux / 2;
+                }
+                rcr.half = if tuning.jupiter_half_up {
+                    Half::Up
+                } else {
+                    Half::Down
+                };
+            }
+        }
         _ => {}
     }
     Ok(policy)
 }
 
-/// How CFS finds idle pCPUs and somebody for them.
-fn finds_idle(cfs: &mut CfsSettings, tuning: &Tuning) {
+/// What CFS has under every policy on it.
+fn below(cfs: &mut CfsSettings, tuning: &Tuning) {
+    cfs.tick = tuning.tick;
     cfs.idle_scan = tuning.idle_scan;
     cfs.newidle_after = tuning.newidle_after;
 }

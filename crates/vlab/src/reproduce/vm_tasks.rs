@@ -126,6 +126,7 @@ impl Maker<'_> {
             Program::Parallel {
                 work,
                 spread_permille,
+                skew_permille,
                 spin,
                 alone,
                 alone_permille,
@@ -133,6 +134,7 @@ impl Maker<'_> {
             } => Work::Parallel {
                 length: work,
                 spread: spread_permille,
+                skew: skew_permille,
                 spin,
                 alone: Alone::part(alone, alone_permille, work),
             },

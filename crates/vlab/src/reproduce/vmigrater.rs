@@ -111,6 +111,11 @@ pub(super) fn daemon(
     settings.iobound.enter = threshold;
     settings.iobound.leave = threshold;
     settings.placement.soon_active = p.get("vmigrater.soon_active")? != 0.0;
+    settings.placement.soon_below = p.us("vmigrater.soon_below_us")?;
+    if settings.placement.soon_below > Ns::ZERO {
+        // About to be active, as V17 has about to be descheduled: twice P_mon.
+        settings.placement.pull_unless_back_within = Ns::from_us(600);
+    }
     Ok(match arm {
         "vMigrater" => Daemon::Vmigrater(Box::new(MigraterSettings {
             costs: DAEMON,

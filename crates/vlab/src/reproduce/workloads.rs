@@ -55,7 +55,7 @@ impl Kind {
             Self::Backend => (&["work", "copies_mb_per_s"], &[]),
             Self::Parallel => (
                 &["work", "spread_permille", "spin"],
-                &["alone", "alone_permille"],
+                &["skew_permille", "alone", "alone_permille"],
             ),
             Self::Locks => (&["work", "spread_permille", "hold", "spin"], &[]),
             Self::Compute => (&[], &[]),
@@ -218,6 +218,10 @@ pub(super) fn work(p: &Parameters, name: &str, device: u32) -> anyhow::Result<Wo
         Kind::Parallel => Work::Parallel {
             length: n.length("work")?,
             spread: n.count("spread_permille")?,
+            skew: match n.of("skew_permille")? {
+                None => 0,
+                Some(_) => n.count("skew_permille")?,
+            },
             spin: n.length("spin")?,
             alone: match n.of("alone")? {
                 None => None,

@@ -463,20 +463,22 @@ fn daemon(step: &Step<'_>, costs: DaemonCosts) -> anyhow::Result<Option<Migrater
 fn configure(arm: &str, config: &str, settings: &mut MigraterSettings) -> anyhow::Result<()> {
     let unusable = |what: String| {
         Unusable(format!(
-            "arm {arm}: {what}; of the daemon's configuration the simulator reads iobound.window, iobound.idle and iobound.stay"
+            "arm {arm}: {what}; of the daemon's configuration the simulator reads iobound.window, iobound.idle, iobound.stay, placement.soon_below and placement.pull_unless_back_within"
         ))
     };
     let table: toml::Table = config.parse().map_err(|e| unusable(format!("{e}")))?;
     for (section, keys) in &table {
-        let keys = keys.as_table().filter(|_| section == "iobound");
-        let Some(keys) = keys else {
+        let Some(keys) = keys.as_table() else {
             return Err(unusable(format!("it sets {section}")).into());
         };
         for (key, value) in keys {
-            let place = match key.as_str() {
-                "window" => &mut settings.iobound.window,
-                "idle" => &mut settings.iobound.idle,
-                "stay" => &mut settings.iobound.stay,
+            let (iobound, placement) = (&mut settings.iobound, &mut settings.placement);
+            let place = match (section.as_str(), key.as_str()) {
+                ("iobound", "window") => &mut iobound.window,
+                ("iobound", "idle") => &mut iobound.idle,
+                ("iobound", "stay") => &mut iobound.stay,
+                ("placement", "soon_below") => &mut placement.soon_below,
+                ("placement", "pull_unless_back_within") => &mut placement.pull_unless_back_within,
                 _ => return Err(unusable(format!("it sets {section}.{key}")).into()),
             };
             let time = value

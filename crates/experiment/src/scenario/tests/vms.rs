@@ -560,6 +560,28 @@ fn every_error_names_line_field_value_and_what_is_right() {
     errors_say(GOOD, cases, error_of);
 }
 
+/// Threads that differ for good.
+#[test]
+fn threads_may_have_more_to_do_than_others() {
+    let with =
+        |keys: &str| GOOD.replace("work = \"2 ms\"\n", &format!("work = \"2 ms\"\n{keys}\n"));
+    let scenario = one(&with("skew_permille = 700")).unwrap();
+    let sums = scenario.vms.last().unwrap();
+    let kind = &sums.loads.as_ref().unwrap()[0].kind;
+    let said = matches!(
+        kind,
+        LoadKind::Simulated {
+            program: Program::Parallel {
+                skew_permille: 700,
+                ..
+            }
+        }
+    );
+    assert!(said, "{kind:?}");
+    let much = error_of(&with("skew_permille = 3001"));
+    assert!(much.contains("`load[2].skew_permille` is 3001"), "{much}");
+}
+
 /// Sequential parts: both keys are read, the part alone says nothing.
 #[test]
 fn a_sequential_part_has_a_length() {

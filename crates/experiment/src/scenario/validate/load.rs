@@ -71,7 +71,7 @@ fn allowed(kind: &str) -> Option<&'static [&'static str]> {
 }
 
 /// Where each optional key is, if it was given.
-fn given(raw: &file::Load) -> [(&'static str, Option<std::ops::Range<usize>>); 29] {
+fn given(raw: &file::Load) -> [(&'static str, Option<std::ops::Range<usize>>); 30] {
     let text = |value: &Option<Spanned<String>>| value.as_ref().map(Spanned::span);
     let whole = |value: &Option<Spanned<i64>>| value.as_ref().map(Spanned::span);
     [
@@ -92,6 +92,7 @@ fn given(raw: &file::Load) -> [(&'static str, Option<std::ops::Range<usize>>); 2
         ("process", text(&raw.process)),
         ("further", text(&raw.further)),
         ("spread_permille", whole(&raw.spread_permille)),
+        ("skew_permille", whole(&raw.skew_permille)),
         ("work", text(&raw.work)),
         ("spin", text(&raw.spin)),
         ("hold", text(&raw.hold)),

@@ -64,6 +64,7 @@ pub(super) fn allowed(kind: &str) -> Option<&'static [&'static str]> {
         "parallel" => &[
             "work",
             "spread_permille",
+            "skew_permille",
             "spin",
             "alone",
             "alone_permille",
@@ -142,6 +143,7 @@ pub(super) fn program(
         "parallel" => Program::Parallel {
             work: work(Ns::from_ms(1))?,
             spread_permille: spread(300)?,
+            skew_permille: whole("skew_permille", &raw.skew_permille, SPREAD, 0)?,
             spin: length("spin", &raw.spin, any(), Ns::from_us(20))?,
             alone: length("alone", &raw.alone, any(), Ns::ZERO)?,
             alone_permille: whole("alone_permille", &raw.alone_permille, 0..=990, 100)?,

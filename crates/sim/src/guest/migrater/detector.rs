@@ -181,7 +181,10 @@ impl Guest {
         };
         let seat = migrater.seat(task);
         let dozed = std::mem::take(&mut seat.window.dozed);
-        let came = dozed || self.tasks[task.index()].ran_on.index() != cpu;
+        let t = &self.tasks[task.index()];
+        // One whose move has held it up counts as here since it came, and was no task of
+        // this vCPU's until now.
+        let came = dozed || t.in_transit || t.ran_on.index() != cpu;
         let alarm = migrater.monitors[cpu].alarm_at;
         let is_armed = alarm.is_some_and(|at| at > world.agenda.now());
         if came && migrater.seat(task).held && !is_armed {

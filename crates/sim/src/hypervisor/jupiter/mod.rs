@@ -2,10 +2,12 @@
 //! JUPITER (J1..J18) on balance scheduling. The decisions are
 //! `policy::host::jupiter`; `period` is what happens every 100 ms.
 //!
-//! A vCPU has a slice per period and a rescheduling latency. Those with slice left
-//! come before those without, which run only if nobody else wants the pCPU. A vCPU
-//! that has waited as long as its latency, with slice left, is next, and preempts
-//! whoever has a longer latency or no slice left.
+//! A vCPU has a slice per period and a rescheduling latency. How those are enforced is
+//! not said. With budgets, those with slice left come before those without, which run
+//! only if nobody else wants the pCPU; a vCPU that has waited as long as its latency,
+//! with slice left, is next, and preempts whoever has a longer latency or no slice left.
+//! By weight, CFS decides: a slice is a weight there, and a latency stands in the place
+//! of the wake-up granularity, of which Linux has one for all (J3).
 
 mod period;
 
@@ -48,6 +50,9 @@ pub struct JupiterSettings {
     pub slice: Ns,
     /// Wake-up preemption while nothing is enforced, as in CFS: 4 ms.
     pub wakeup_granularity: Ns,
+    /// Slices are weights and latencies wake-up granularities of CFS (J3), not budgets
+    /// and deadlines. Open. False.
+    pub by_weight: bool,
 }
 
 impl Default for JupiterSettings {
@@ -61,6 +66,7 @@ impl Default for JupiterSettings {
             disable: Some(disable::Settings::default()),
             slice: Ns::from_ms(11),
             wakeup_granularity: Ns::from_ms(4),
+            by_weight: false,
         }
     }
 }
@@ -128,6 +134,20 @@ impl Jupiter {
         self.switch.is_enabled()
     }
 
+    /// Does it hold vCPUs to budgets and deadlines now?
+    fn has_budgets(&self) -> bool {
+        self.enforces() && !self.settings.by_weight
+    }
+
+    /// How far behind who runs a vCPU that wakes has to be where CFS decides.
+    fn granularity(&self, vcpu: Vcpu) -> Ns {
+        if self.enforces() && self.settings.dasl.is_some() {
+            self.vcpus[vcpu.index()].latency
+        } else {
+            self.settings.wakeup_granularity
+        }
+    }
+
     /// What it may still use of this period, as of now.
     fn left(&self, host: &Host<'_>, vcpu: Vcpu) -> Ns {
         let entity = &self.vcpus[vcpu.index()];
@@ -137,7 +157,7 @@ impl Jupiter {
     /// Those who come first on a pCPU: due, then with slice left, then the rest;
     /// each by what they have had.
     fn first(&self, host: &Host<'_>, pcpu: CpuId) -> Option<Vcpu> {
-        if !self.enforces() {
+        if !self.has_budgets() {
             return self.fair.waiting(pcpu).next();
         }
         let rank = |v: &Vcpu| {
@@ -175,7 +195,7 @@ impl Jupiter {
         entity.epoch = entity.epoch.wrapping_add(1);
         entity.due = false;
         entity.ready_since = host.now();
-        if self.settings.dasl.is_some() {
+        if self.settings.dasl.is_some() && !self.settings.by_weight {
             let token = u64::from(entity.epoch) << 32 | u64::from(vcpu.0);
             host.timer(entity.latency, token);
         }
@@ -259,14 +279,17 @@ impl Hypervisor for Jupiter {
         if again {
             return;
         }
-        let preempts = if self.enforces() {
+        let preempts = if self.has_budgets() {
             // Who has slice left comes before who has not.
             self.left(host, vcpu) > Ns::ZERO && self.left(host, running) == Ns::ZERO
         } else {
-            let granularity = self.settings.wakeup_granularity;
-            self.fair.preempts(host, vcpu, granularity)
+            self.fair.preempts(host, vcpu, self.granularity(vcpu))
         };
         if preempts {
+            if self.settings.by_weight && self.is_low(running) {
+                // J13 (a), as below.
+                self.conflict(host, running);
+            }
             host.kick_remote(home);
         }
     }
@@ -280,8 +303,14 @@ impl Hypervisor for Jupiter {
         let vcpu = self.first(host, pcpu)?;
         self.fair.take(host, vcpu, pcpu);
         let left = self.left(host, vcpu);
-        self.vcpus[vcpu.index()].due = false;
-        let slice = if !self.enforces() {
+        let entity = &mut self.vcpus[vcpu.index()];
+        entity.due = false;
+        let late = dasl::is_due(entity.ready_since, host.now(), entity.latency);
+        if self.settings.by_weight && late && self.is_low(vcpu) {
+            // J13 (b), as below.
+            self.conflict(host, vcpu);
+        }
+        let slice = if !self.has_budgets() {
             self.fair.turn()
         } else if left > Ns::ZERO {
             Some(left.min(self.settings.slice))
@@ -305,8 +334,8 @@ impl Hypervisor for Jupiter {
     }
 
     fn tick(&mut self, host: &mut Host<'_>) {
-        // While it is on it decides itself whose turn ends.
-        if !self.enforces() {
+        // With budgets it decides itself whose turn ends.
+        if !self.has_budgets() {
             self.fair.tick(host);
         }
     }

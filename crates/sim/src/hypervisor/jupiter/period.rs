@@ -132,6 +132,39 @@ impl Jupiter {
                 entity.slice = bucket.map_or(entity.base, |b| b.budget(entity.base));
             }
         }
+        if self.settings.by_weight {
+            self.weigh(host, &shares);
+        }
+    }
+
+    /// What CFS goes by: a vCPU's weight among those of its VM, and what the VM has of
+    /// its share; while nothing is enforced as if there were no JUPITER.
+    fn weigh(&mut self, host: &Host<'_>, shares: &[Ns]) {
+        let enforces = self.enforces();
+        for (vm, &share) in shares.iter().enumerate() {
+            let facts = &host.machine().vms[vm];
+            let has = if enforces { self.vm_time[vm] } else { share };
+            let own = |of: u32| {
+                let of = Ns(u64::from(of));
+                of.scaled(has.as_ns(), share.as_ns().max(1)).as_ns()
+            };
+            for vcpu in Self::of_vm(host, vm) {
+                let weight = host.vcpu(vcpu).weight.max(1);
+                let weight = match facts.shares {
+                    Some(shares) => {
+                        self.fair.set_shares(vcpu, own(shares));
+                        u64::from(weight)
+                    }
+                    None => own(weight),
+                };
+                let part = match enforces {
+                    true => self.vcpus[vcpu.index()].weight,
+                    false => dats::UNIT,
+                };
+                let weight = Ns(weight).scaled(part, dats::UNIT).as_ns().max(1);
+                self.fair.set_weight(host, vcpu, weight);
+            }
+        }
     }
 
     /// J16: lenders give a part of their share, borrowers with the fewest

@@ -51,6 +51,7 @@ pub(super) fn cfs(fields: &mut Fields<'_>, settings: &mut CfsSettings) {
         &mut settings.wakeup_granularity,
     );
     fields.switch("sleeper_credit", "C11", &mut settings.sleeper_credit);
+    fields.period("tick", "Linux", lengths(), &mut settings.tick);
     fields.period(
         "balance_period",
         "open",
@@ -206,6 +207,7 @@ pub(super) fn jupiter(fields: &mut Fields<'_>, settings: &mut JupiterSettings) {
         &mut settings.wakeup_granularity,
     );
     fields.duration_or_none("bucket", "O6", slices(), &mut settings.bucket);
+    fields.switch("by_weight", "J3, open", &mut settings.by_weight);
     fields.part(
         "dats",
         "J7, J8",

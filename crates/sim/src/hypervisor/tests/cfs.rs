@@ -47,6 +47,27 @@ fn slices_shrink_with_the_number_or_are_fixed() {
     }
 }
 
+/// Slices of 11 ms end at the next tick of 4 ms, as the one that begins at 13 ms does: at 24.
+/// Who wakes preempts at once.
+#[test]
+fn slices_end_at_a_tick() {
+    let ticks = CfsSettings {
+        tick: Ns::from_ms(4),
+        ..CfsSettings::with_slice(Ns::from_ms(11))
+    };
+    let hog = || vm(&[&[Hog]]);
+    assert_eq!(order(ticks, &[hog(), hog()], 24), turns(2, 12));
+    let naps = Naps(Ns::from_ms(1), Ns::from_ms(9));
+    let vms = [hog(), vm(&[&[naps]])];
+    let expected = [(0, 0), (12, 1), (13, 0), (22, 1), (23, 0)];
+    assert_eq!(order(ticks, &vms, 30), expected);
+    let slow = CfsSettings {
+        wakeup_granularity: Ns::from_ms(500),
+        ..ticks
+    };
+    assert_eq!(order(slow, &vms, 25), [(0, 0), (12, 1), (13, 0), (24, 1)]);
+}
+
 /// C7: weights 1 and 2 have 8 and 16 of 24 ms, and have had as much by weight then: the
 /// one that has waited longer is next.
 #[test]

@@ -258,6 +258,29 @@ impl Tree {
         self.ran(vcpu.index(), time - counted);
     }
 
+    /// A vCPU weighs this from now on (`reweight_entity()`).
+    pub(super) fn set_weight(&mut self, host: &Host<'_>, vcpu: Vcpu, weight: u64) {
+        let n = vcpu.index();
+        let queue = self.entities[n].queue;
+        self.count(host, CpuId((queue % self.pcpus) as u32));
+        self.shares.set_weight(n, host.now(), weight);
+        let e = &mut self.entities[n];
+        let before = std::mem::replace(&mut e.weight, weight);
+        if e.at != At::Off {
+            let queue = &mut self.queues[queue];
+            queue.weight = queue.weight + weight - before;
+        }
+        self.reweigh(queue);
+    }
+
+    /// The VM that is a control group, and of which this vCPU is one, has so many shares
+    /// from now on; on each pCPU it weighs by them from its next tick there on.
+    pub(super) fn set_shares(&mut self, vcpu: Vcpu, shares: u64) {
+        if let Some(group) = self.group[vcpu.index()] {
+            self.shares.set_shares(group, shares);
+        }
+    }
+
     /// The weight of a group on a pCPU follows its load (`update_cfs_group()`).
     fn reweigh(&mut self, queue: usize) {
         if queue < self.pcpus {

@@ -87,6 +87,20 @@ impl Shares {
         }
     }
 
+    /// A vCPU weighs this from now on among those of its group.
+    pub(super) fn set_weight(&mut self, vcpu: usize, now: Time, weight: u64) {
+        self.members[vcpu].weight = weight;
+        if self.members[vcpu].group.is_some() {
+            let load = self.members[vcpu].load.refresh(now);
+            self.recount(vcpu, load);
+        }
+    }
+
+    /// A group has so many shares from now on.
+    pub(super) fn set_shares(&mut self, group: usize, shares: u64) {
+        self.groups[group].0 = shares.max(LEAST);
+    }
+
     /// Brings all loads up to date.
     pub(super) fn refresh(&mut self, now: Time) {
         for vcpu in 0..self.members.len() {

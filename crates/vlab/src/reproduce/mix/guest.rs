@@ -102,12 +102,13 @@ fn program(task: &Task, first: bool) -> (u32, Box<dyn Program>) {
         Work::Parallel {
             length,
             spread,
+            skew,
             spin,
             alone,
-        } => (
-            PARALLEL,
-            Box::new(Parallel::new(length, spread, spin).with(alone, first)),
-        ),
+        } => {
+            let program = Parallel::new(length, spread, spin).uneven(skew);
+            (PARALLEL, Box::new(program.with(alone, first)))
+        }
         Work::Backend { work, copies } => (BACKEND, Box::new(Backend::new(work, copies))),
         Work::Locks {
             work,
