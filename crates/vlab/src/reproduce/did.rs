@@ -46,8 +46,8 @@ pub(super) struct Did {
     pub(super) halted: f64,
     /// vCPUs that waited on their pCPU.
     pub(super) retained: f64,
-    /// Share of its time in which an I/O task was inactive, and in which a move of its
-    /// own held it up.
+    /// Time in which its I/O tasks were inactive, and in which moves of their own held them
+    /// up: of all of them together, in parts of the window (seconds per second).
     pub(super) inactive: f64,
     pub(super) held_up: f64,
     /// Moves of the daemon, and the smallest possible number.

@@ -314,7 +314,8 @@ pub(super) fn fig10(p: &Parameters, effort: Effort<'_>) -> anyhow::Result<Outcom
     Ok(outcome)
 }
 
-/// Inactivity of all its I/O tasks over the job that takes T_ns alone. The paper's model has one vCPU of the
+/// Inactivity of all its I/O tasks, in s, over the job that takes T_ns alone. The paper's
+/// model has one vCPU of the
 /// VM active all the time, so of its T_ns + N_migrate * C_avg (equation (1)) the latter is
 /// all that vMigrater leaves of the time in which no request is issued (C2).
 pub(super) fn table2(p: &Parameters, effort: Effort<'_>) -> anyhow::Result<Outcome> {

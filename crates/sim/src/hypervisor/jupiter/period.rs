@@ -148,13 +148,13 @@ impl Jupiter {
                 let of = Ns(u64::from(of));
                 of.scaled(has.as_ns(), share.as_ns().max(1)).as_ns()
             };
+            if let (Some(shares), Some(any)) = (facts.shares, Self::of_vm(host, vm).next()) {
+                self.fair.set_shares(any, own(shares));
+            }
             for vcpu in Self::of_vm(host, vm) {
                 let weight = host.vcpu(vcpu).weight.max(1);
                 let weight = match facts.shares {
-                    Some(shares) => {
-                        self.fair.set_shares(vcpu, own(shares));
-                        u64::from(weight)
-                    }
+                    Some(_) => u64::from(weight),
                     None => own(weight),
                 };
                 let part = match enforces {
