@@ -139,23 +139,32 @@ fn balance() -> Box<dyn Hypervisor> {
     Box::new(Cosched::new("balance", settings))
 }
 
-/// J3: by weight and with all parts off it is CFS with balance scheduling, which it stands
-/// on, to the last round. With budgets it is not.
-#[test]
-fn by_weight_and_without_its_parts_it_is_balance_scheduling() {
-    let none = |by_weight| JupiterSettings {
+fn without_parts() -> JupiterSettings {
+    JupiterSettings {
         dats: None,
         dasl: None,
         rcr: None,
         elb: None,
         disable: None,
         slice: SLICE,
-        by_weight,
+        by_weight: true,
         ..JupiterSettings::default()
-    };
+    }
+}
+
+/// J3: by weight and with all parts off it is CFS with balance scheduling, which it stands
+/// on, to the last round. With budgets it is not.
+#[test]
+fn by_weight_and_without_its_parts_it_is_balance_scheduling() {
     let vms = [OFTEN, SELDOM];
     let of = |sim: &Sim| [rounds(sim, 0), rounds(sim, 1)];
-    let jupiter = |by_weight| simulate_with(Box::new(Jupiter::new("j", none(by_weight))), &vms, 1);
+    let jupiter = |by_weight| {
+        let settings = JupiterSettings {
+            by_weight,
+            ..without_parts()
+        };
+        simulate_with(Box::new(Jupiter::new("j", settings)), &vms, 1)
+    };
     let balance = of(&simulate_with(balance(), &vms, 1));
     assert_eq!(of(&jupiter(true)), balance);
     assert_ne!(of(&jupiter(false)), balance);
@@ -180,4 +189,22 @@ fn threads_that_have_more_to_do_are_parted() {
     let jupiter = all(&simulate_with(jupiter, &vms, 4));
     let balance = all(&simulate_with(balance(), &vms, 4));
     assert!(jupiter > balance * 1.3, "{jupiter} against {balance}");
+}
+
+/// J15: the same threads, and nothing of JUPITER but where vCPUs may go. The pCPUs of
+/// siblings that sleep until the round is over are idle; only if those do not count does
+/// anybody run there, and the four threads need not share one pCPU.
+#[test]
+fn where_siblings_sleep_a_vcpu_may_run() {
+    let vms = [SELDOM; 4];
+    let all = |stacks_halted| {
+        let settings = JupiterSettings {
+            stacks_halted,
+            ..without_parts()
+        };
+        let sim = simulate_with(Box::new(Jupiter::new("j", settings)), &vms, 4);
+        (0..4).map(|vm| rounds(&sim, vm)).sum::<u64>() as f64
+    };
+    let (apart, stacked) = (all(false), all(true));
+    assert!(stacked > apart * 1.5, "{stacked} against {apart}");
 }

@@ -14,6 +14,7 @@ use super::Host;
 use super::tree::Tree;
 use super::tree::Turns;
 use crate::ids::Vcpu;
+use crate::machine::State;
 
 /// The queues; whoever wants to run queues at home.
 #[derive(Debug)]
@@ -83,14 +84,20 @@ impl Fair {
     }
 
     /// What balance scheduling sees of each pCPU for this vCPU: homes and siblings,
-    /// itself left out.
-    pub(super) fn cores(&self, host: &Host<'_>, vcpu: Vcpu) -> Vec<balance::Core> {
+    /// itself left out. `halted_count`: do siblings that sleep?
+    pub(super) fn cores(
+        &self,
+        host: &Host<'_>,
+        vcpu: Vcpu,
+        halted_count: bool,
+    ) -> Vec<balance::Core> {
         let mut cores = vec![balance::Core::default(); host.pcpu_count() as usize];
         let vm = host.vcpu(vcpu).vm;
         for other in host.vcpus().filter(|&v| v != vcpu) {
             let core = &mut cores[self.home(other).index()];
             core.vcpus += 1;
-            core.siblings += u32::from(host.vcpu(other).vm == vm);
+            let counts = halted_count || host.vcpu(other).state != State::Halted;
+            core.siblings += u32::from(host.vcpu(other).vm == vm && counts);
         }
         cores
     }

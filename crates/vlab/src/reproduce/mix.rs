@@ -8,6 +8,7 @@ mod guest;
 mod memo;
 mod runs;
 
+use policy::guest::xballoon;
 use sim::device::HddSettings;
 use sim::device::NetSettings;
 use sim::device::SsdSettings;
@@ -166,14 +167,26 @@ pub(super) enum Pins {
     On(Vec<u32>),
 }
 
+/// What xBalloon of the papers is told; see `sim`'s `BalloonSettings`.
+#[derive(Clone, Debug)]
+pub(super) struct ToldXballoon {
+    pub(super) rules: xballoon::Settings,
+    /// The share of a CPU that one I/O task would use.
+    pub(super) demand_permille: u32,
+    /// The host's slice.
+    pub(super) slice: Ns,
+    /// The time after it until the next.
+    pub(super) gap: Ns,
+    pub(super) whole_vm: bool,
+}
+
 /// The guest's own system.
 #[derive(Clone, Debug)]
 pub(super) enum Daemon {
     None,
     Vmigrater(Box<MigraterSettings>),
-    /// xBalloon: the share of a CPU that one I/O task would use, in thousandths;
-    /// the host's slice, and the gap after it; does it pause all vCPUs?
-    Xballoon(u32, Ns, Ns, bool),
+    /// xBalloon, told what it acts on.
+    Xballoon(Box<ToldXballoon>),
     /// xBalloon as the daemon has it: it finds out.
     Balloon(Box<MigraterSettings>),
 }

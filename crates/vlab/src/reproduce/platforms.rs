@@ -193,6 +193,7 @@ pub(super) fn tuning(p: &Parameters, name: &str) -> anyhow::Result<Tuning> {
         },
         "paper-jupiter" => Tuning {
             jupiter_by_weight: p.get("jupiter.by_weight")? != 0.0,
+            jupiter_stacks_halted: p.get("jupiter.stacks_halted")? != 0.0,
             jupiter_half_up: p.get("jupiter.half_up")? != 0.0,
             ..Tuning::default()
         },

@@ -64,6 +64,8 @@ pub(crate) struct Tuning {
     pub(super) adjust_every: u32,
     /// See `JupiterSettings::by_weight`.
     pub(super) jupiter_by_weight: bool,
+    /// See `JupiterSettings::stacks_halted`.
+    pub(super) jupiter_stacks_halted: bool,
     /// JUPITER swaps half of an odd number rounded up.
     pub(super) jupiter_half_up: bool,
 }
@@ -91,6 +93,7 @@ impl Default for Tuning {
             vsmtio_groups: true,
             adjust_every: 1,
             jupiter_by_weight: false,
+            jupiter_stacks_halted: false,
             jupiter_half_up: true,
         }
     }
@@ -180,6 +183,8 @@ pub(crate) fn tuned(name: &str, sharing: &Sharing, tuning: &Tuning) -> anyhow::R
         Settings::Jupiter(own) => {
             // The simple leaky bucket (O6) is one of slices, and so of budgets.
             own.by_weight = tuning.jupiter_by_weight && own.bucket.is_none();
+            // It stands on balance scheduling.
+            own.stacks_halted = tuning.jupiter_stacks_halted && own.bucket.is_none();
             // Linux' own value for all is what they begin with.
             let linux = own.wakeup_granularity;
             if let (true, Some(dasl)) = (own.by_weight, &mut own.dasl) {

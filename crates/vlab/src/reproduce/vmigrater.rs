@@ -5,6 +5,7 @@
 //! 12 pCPUs, VMs of 12 vCPUs, one task per vCPU that computes, and the I/O tasks of
 //! an application (`profiles.toml`). vCPU n of each VM is on pCPU n.
 
+use policy::guest::xballoon;
 use sim::device::SsdSettings;
 use sim::guest::KernelSettings;
 use sim::guest::MigraterSettings;
@@ -21,6 +22,7 @@ use super::mix::Effort;
 use super::mix::Mix;
 use super::mix::Pins;
 use super::mix::Task;
+use super::mix::ToldXballoon;
 use super::mix::Vm;
 use super::mix::Work;
 use super::mix::run;
@@ -106,6 +108,12 @@ pub(super) fn daemon(
     // As CFS cuts them (C8).
     let cfs = CfsSettings::with_slice(slice(p)?);
     let turn = (cfs.latency / vms.max(1)).max(p.us("kvm.min_slice_us")?);
+    // A slice ends at a tick.
+    let tick = p.us("kvm.tick_us")?;
+    let turn = match tick {
+        Ns::ZERO => turn,
+        tick => tick * turn.as_ns().div_ceil(tick.as_ns()),
+    };
     let threshold = Permille::new(p.whole("vmigrater.io_permille")? as u16);
     let mut settings = MigraterSettings::published();
     settings.iobound.enter = threshold;
@@ -123,8 +131,17 @@ pub(super) fn daemon(
         })),
         "xBalloon" => {
             let gap = turn * vms.saturating_sub(1);
-            let whole_vm = p.get("xballoon.whole_vm")? != 0.0;
-            Daemon::Xballoon(demand_permille, turn, gap, whole_vm)
+            Daemon::Xballoon(Box::new(ToldXballoon {
+                rules: xballoon::Settings {
+                    headroom: p.count("xballoon.headroom_permille")?,
+                    reserve_max: Permille::new(p.whole("xballoon.reserve_max_permille")? as u16),
+                    ..xballoon::Settings::default()
+                },
+                demand_permille,
+                slice: turn,
+                gap,
+                whole_vm: p.get("xballoon.whole_vm")? != 0.0,
+            }))
         }
         _ => Daemon::None,
     })

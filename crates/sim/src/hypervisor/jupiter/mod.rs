@@ -11,6 +11,7 @@
 
 mod period;
 
+use policy::host::cosched::balance;
 use policy::host::cosched::bucket::Bucket;
 use policy::host::jupiter::PERIOD;
 use policy::host::jupiter::dasl;
@@ -53,6 +54,10 @@ pub struct JupiterSettings {
     /// Slices are weights and latencies wake-up granularities of CFS (J3), not budgets
     /// and deadlines. Open. False.
     pub by_weight: bool,
+    /// A vCPU may go to an idle pCPU at home to siblings that all sleep: not stacked
+    /// (J15) are those that want to run. Open: balance scheduling, on which it stands,
+    /// keeps every sibling apart. Whether slices are enforced or not (J17). False.
+    pub stacks_halted: bool,
 }
 
 impl Default for JupiterSettings {
@@ -67,6 +72,7 @@ impl Default for JupiterSettings {
             slice: Ns::from_ms(11),
             wakeup_granularity: Ns::from_ms(4),
             by_weight: false,
+            stacks_halted: false,
         }
     }
 }
@@ -177,6 +183,11 @@ impl Jupiter {
         low.is_some_and(|low| self.vcpus[vcpu.index()].latency < low)
     }
 
+    /// The pCPUs as this vCPU may choose among them.
+    fn cores_for(&self, host: &Host<'_>, vcpu: Vcpu) -> Vec<balance::Core> {
+        self.fair.cores(host, vcpu, !self.settings.stacks_halted)
+    }
+
     /// A vCPU of another pCPU for one that has nobody, siblings kept apart.
     fn pull(&self, host: &Host<'_>, pcpu: CpuId) -> Option<Vcpu> {
         let from = host
@@ -184,7 +195,7 @@ impl Jupiter {
             .filter(|&p| p != pcpu)
             .max_by_key(|&p| (self.fair.len(p), std::cmp::Reverse(p)))?;
         self.fair.waiting(from).find(|&vcpu| {
-            let siblings = self.fair.cores(host, vcpu)[pcpu.index()].siblings;
+            let siblings = self.cores_for(host, vcpu)[pcpu.index()].siblings;
             host.allows(vcpu, pcpu) && siblings == 0
         })
     }
@@ -252,7 +263,7 @@ impl Hypervisor for Jupiter {
             Why::Start | Why::Woken(_) => {
                 let home = self.fair.home(vcpu);
                 if !host.is_idle(home) {
-                    let cores = self.fair.cores(host, vcpu);
+                    let cores = self.cores_for(host, vcpu);
                     let better = host.pcpus().find(|&p| {
                         host.is_idle(p)
                             && self.fair.len(p) == 0

@@ -208,6 +208,7 @@ pub(super) fn jupiter(fields: &mut Fields<'_>, settings: &mut JupiterSettings) {
     );
     fields.duration_or_none("bucket", "O6", slices(), &mut settings.bucket);
     fields.switch("by_weight", "J3, open", &mut settings.by_weight);
+    fields.switch("stacks_halted", "J15, open", &mut settings.stacks_halted);
     fields.part(
         "dats",
         "J7, J8",

@@ -74,18 +74,16 @@ pub(super) fn guest(vm: &Vm, id: VmId, first: Vcpu, seed: u64) -> Guest {
         Daemon::Balloon(settings) => {
             guest.set_xballoon(xballoon::Settings::default(), (**settings).clone());
         }
-        Daemon::Xballoon(demand_permille, slice, gap, whole_vm) => {
-            guest.set_balloon(BalloonSettings {
-                rules: xballoon::Settings::default(),
-                knowledge: Knowledge::Told(Told {
-                    compute,
-                    demand_permille: *demand_permille,
-                    slice: *slice,
-                    gap: *gap,
-                }),
-                whole_vm: *whole_vm,
-            })
-        }
+        Daemon::Xballoon(told) => guest.set_balloon(BalloonSettings {
+            rules: told.rules.clone(),
+            knowledge: Knowledge::Told(Told {
+                compute,
+                demand_permille: told.demand_permille,
+                slice: told.slice,
+                gap: told.gap,
+            }),
+            whole_vm: told.whole_vm,
+        }),
     }
     guest
 }
