@@ -44,7 +44,7 @@ pub struct CfsSettings {
     pub sleeper_credit: bool,
     /// Slices end at the next multiple of this, at which all pCPUs have their tick
     /// (`check_preempt_tick()`); zero: when they are over. Zero. Where VMs are control
-    /// groups, turns end at a tick anyway.
+    /// groups, turns end at a tick anyway: every 4 ms, if this is zero.
     pub tick: Ns,
     /// How often pCPUs even out their queues. 20 ms; zero: never.
     pub balance_period: Ns,
@@ -72,6 +72,14 @@ impl Default for CfsSettings {
 }
 
 impl CfsSettings {
+    /// The tick at which the turns of control groups end.
+    fn turn_tick(&self) -> Ns {
+        match self.tick {
+            Ns::ZERO => TICK,
+            tick => tick,
+        }
+    }
+
     /// The latency with which two VMs get slices of this length; the granularities
     /// stay those of Linux.
     #[must_use]
@@ -298,7 +306,7 @@ impl Hypervisor for Cfs {
         let balance = self.settings.balance_period;
         let balance = (balance > Ns::ZERO).then_some(balance);
         if self.tree.has_groups() {
-            Some(TICK)
+            Some(self.settings.turn_tick())
         } else {
             balance
         }
@@ -311,8 +319,8 @@ impl Hypervisor for Cfs {
             return;
         }
         self.tree.tick(host);
-        let every = self.settings.balance_period.as_ns() / TICK.as_ns();
-        if every > 0 && self.ticks.is_multiple_of(every) {
+        let every = self.settings.balance_period.as_ns() / self.settings.turn_tick().as_ns();
+        if self.settings.balance_period > Ns::ZERO && self.ticks.is_multiple_of(every.max(1)) {
             self.balance(host);
         }
     }

@@ -180,6 +180,7 @@ pub(super) fn tuning(p: &Parameters, name: &str) -> anyhow::Result<Tuning> {
             ..Tuning::default()
         },
         "paper-smt" => Tuning {
+            tick: p.us("smt.tick_us")?,
             idle_scan: p.count("smt.idle_scan")?,
             newidle_after: p.us("smt.newidle_us")?,
             poll_max: p.us("smt.poll_max_us")?,
