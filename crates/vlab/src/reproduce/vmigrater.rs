@@ -135,6 +135,7 @@ pub(super) fn daemon(
                 rules: xballoon::Settings {
                     headroom: p.count("xballoon.headroom_permille")?,
                     reserve_max: Permille::new(p.whole("xballoon.reserve_max_permille")? as u16),
+                    max_pause: p.us("xballoon.max_pause_us")?,
                     ..xballoon::Settings::default()
                 },
                 demand_permille,
