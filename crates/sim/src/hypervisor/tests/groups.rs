@@ -60,6 +60,19 @@ fn turns_end_at_the_first_tick_after_the_slice() {
     assert_eq!(outcome.order(0), turns);
 }
 
+/// The same with a tick of 10 ms: at the one of 20.
+#[test]
+fn the_tick_of_groups_can_be_another() {
+    let settings = CfsSettings {
+        tick: Ns::from_ms(10),
+        ..CfsSettings::with_slice(Ns::from_ms(12))
+    };
+    let vms = [group(&[&[Hog]]), group(&[&[Hog]])];
+    let policy = Box::new(Cfs::new(settings));
+    let outcome = run(policy, 1, false, FREE, &vms, Ns::from_ms(70));
+    assert_eq!(outcome.order(0), [(0, 0), (20, 1), (40, 0), (60, 1)]);
+}
+
 /// Two vCPUs of a VM are compared with each other, by their own weights: turns as
 /// between two VMs of one vCPU, though a group of one pCPU has all the shares.
 #[test]
