@@ -15,6 +15,7 @@ use super::Pick;
 use super::Why;
 use super::checks::ensure;
 use super::fair::Fair;
+use super::fair::Siblings;
 use crate::ids::Vcpu;
 use crate::ids::VmId;
 use crate::machine::State;
@@ -97,7 +98,7 @@ impl Cosched {
         if host.is_idle(home) {
             return home;
         }
-        let cores = self.fair.cores(host, vcpu, true);
+        let cores = self.fair.cores(host, vcpu, Siblings::All);
         let here = cores[home.index()].siblings;
         host.pcpus()
             .filter(|&p| host.is_idle(p) && self.fair.len(p) == 0 && host.allows(vcpu, p))
@@ -137,7 +138,7 @@ impl Cosched {
             .filter(|&p| p != pcpu)
             .max_by_key(|&p| (self.fair.len(p), std::cmp::Reverse(p)))?;
         self.fair.waiting(from).find(|&vcpu| {
-            let cores = self.fair.cores(host, vcpu, true);
+            let cores = self.fair.cores(host, vcpu, Siblings::All);
             let (here, there) = (cores[from.index()].siblings, cores[pcpu.index()].siblings);
             host.allows(vcpu, pcpu) && balance::may_move(here + 1, there)
         })

@@ -16,6 +16,14 @@ use super::tree::Turns;
 use crate::ids::Vcpu;
 use crate::machine::State;
 
+/// Which vCPUs of its VM a vCPU is kept apart from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Siblings {
+    All,
+    /// Those that do not sleep.
+    Awake,
+}
+
 /// The queues; whoever wants to run queues at home.
 #[derive(Debug)]
 pub(super) struct Fair {
@@ -84,19 +92,19 @@ impl Fair {
     }
 
     /// What balance scheduling sees of each pCPU for this vCPU: homes and siblings,
-    /// itself left out. `halted_count`: do siblings that sleep?
+    /// itself left out.
     pub(super) fn cores(
         &self,
         host: &Host<'_>,
         vcpu: Vcpu,
-        halted_count: bool,
+        siblings: Siblings,
     ) -> Vec<balance::Core> {
         let mut cores = vec![balance::Core::default(); host.pcpu_count() as usize];
         let vm = host.vcpu(vcpu).vm;
         for other in host.vcpus().filter(|&v| v != vcpu) {
             let core = &mut cores[self.home(other).index()];
             core.vcpus += 1;
-            let counts = halted_count || host.vcpu(other).state != State::Halted;
+            let counts = siblings == Siblings::All || host.vcpu(other).state != State::Halted;
             core.siblings += u32::from(host.vcpu(other).vm == vm && counts);
         }
         cores

@@ -8,10 +8,10 @@ mod guest;
 mod memo;
 mod runs;
 
-use policy::guest::xballoon;
 use sim::device::HddSettings;
 use sim::device::NetSettings;
 use sim::device::SsdSettings;
+use sim::guest::BalloonSettings;
 use sim::guest::KernelSettings;
 use sim::guest::MigraterSettings;
 use sim::machine::Costs;
@@ -167,26 +167,13 @@ pub(super) enum Pins {
     On(Vec<u32>),
 }
 
-/// What xBalloon of the papers is told; see `sim`'s `BalloonSettings`.
-#[derive(Clone, Debug)]
-pub(super) struct ToldXballoon {
-    pub(super) rules: xballoon::Settings,
-    /// The share of a CPU that one I/O task would use.
-    pub(super) demand_permille: u32,
-    /// The host's slice.
-    pub(super) slice: Ns,
-    /// The time after it until the next.
-    pub(super) gap: Ns,
-    pub(super) whole_vm: bool,
-}
-
 /// The guest's own system.
 #[derive(Clone, Debug)]
 pub(super) enum Daemon {
     None,
     Vmigrater(Box<MigraterSettings>),
-    /// xBalloon, told what it acts on.
-    Xballoon(Box<ToldXballoon>),
+    /// xBalloon, told what it acts on; who computes is known when the guest is built.
+    Xballoon(Box<BalloonSettings>),
     /// xBalloon as the daemon has it: it finds out.
     Balloon(Box<MigraterSettings>),
 }

@@ -7,8 +7,11 @@
 
 use policy::guest::xballoon;
 use sim::device::SsdSettings;
+use sim::guest::BalloonSettings;
 use sim::guest::KernelSettings;
+use sim::guest::Knowledge;
 use sim::guest::MigraterSettings;
+use sim::guest::Told;
 use sim::hypervisor::CfsSettings;
 use sim::ids::DeviceId;
 use sim::program::ReaderSettings;
@@ -22,7 +25,6 @@ use super::mix::Effort;
 use super::mix::Mix;
 use super::mix::Pins;
 use super::mix::Task;
-use super::mix::ToldXballoon;
 use super::mix::Vm;
 use super::mix::Work;
 use super::mix::run;
@@ -131,16 +133,19 @@ pub(super) fn daemon(
         })),
         "xBalloon" => {
             let gap = turn * vms.saturating_sub(1);
-            Daemon::Xballoon(Box::new(ToldXballoon {
+            Daemon::Xballoon(Box::new(BalloonSettings {
                 rules: xballoon::Settings {
                     headroom: p.count("xballoon.headroom_permille")?,
                     reserve_max: Permille::new(p.whole("xballoon.reserve_max_permille")? as u16),
                     max_pause: p.us("xballoon.max_pause_us")?,
                     ..xballoon::Settings::default()
                 },
-                demand_permille,
-                slice: turn,
-                gap,
+                knowledge: Knowledge::Told(Told {
+                    compute: Vec::new(),
+                    demand_permille,
+                    slice: turn,
+                    gap,
+                }),
                 whole_vm: p.get("xballoon.whole_vm")? != 0.0,
             }))
         }

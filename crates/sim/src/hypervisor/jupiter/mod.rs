@@ -28,6 +28,7 @@ use super::Hypervisor;
 use super::Pick;
 use super::Why;
 use super::fair::Fair;
+use super::fair::Siblings;
 use crate::ids::Vcpu;
 use crate::machine::State;
 
@@ -185,7 +186,11 @@ impl Jupiter {
 
     /// The pCPUs as this vCPU may choose among them.
     fn cores_for(&self, host: &Host<'_>, vcpu: Vcpu) -> Vec<balance::Core> {
-        self.fair.cores(host, vcpu, !self.settings.stacks_halted)
+        let apart_from = match self.settings.stacks_halted {
+            true => Siblings::Awake,
+            false => Siblings::All,
+        };
+        self.fair.cores(host, vcpu, apart_from)
     }
 
     /// A vCPU of another pCPU for one that has nobody, siblings kept apart.

@@ -2,13 +2,11 @@
 //! A VM's guest: its tasks, what each of them does, and its daemon.
 
 use policy::guest::xballoon;
-use sim::guest::BalloonSettings;
 use sim::guest::Class;
 use sim::guest::Guest;
 use sim::guest::Knowledge;
 use sim::guest::Migrater;
 use sim::guest::NewTask;
-use sim::guest::Told;
 use sim::ids::Vcpu;
 use sim::ids::VmId;
 use sim::program::Backend;
@@ -74,16 +72,13 @@ pub(super) fn guest(vm: &Vm, id: VmId, first: Vcpu, seed: u64) -> Guest {
         Daemon::Balloon(settings) => {
             guest.set_xballoon(xballoon::Settings::default(), (**settings).clone());
         }
-        Daemon::Xballoon(told) => guest.set_balloon(BalloonSettings {
-            rules: told.rules.clone(),
-            knowledge: Knowledge::Told(Told {
-                compute,
-                demand_permille: told.demand_permille,
-                slice: told.slice,
-                gap: told.gap,
-            }),
-            whole_vm: told.whole_vm,
-        }),
+        Daemon::Xballoon(settings) => {
+            let mut settings = (**settings).clone();
+            if let Knowledge::Told(told) = &mut settings.knowledge {
+                told.compute = compute;
+            }
+            guest.set_balloon(settings);
+        }
     }
     guest
 }
