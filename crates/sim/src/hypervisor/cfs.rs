@@ -219,26 +219,35 @@ impl Cfs {
     }
 }
 
+/// All pCPUs, one hyperthread of each core before the others: where new threads go while
+/// there are idle cores (`find_idlest_group()`, `find_idlest_cpu()`).
+fn by_core(host: &Host<'_>) -> Vec<CpuId> {
+    let mut all: Vec<CpuId> = host.pcpus().collect();
+    all.sort_by_key(|&pcpu| host.pcpu(pcpu).sibling.is_some_and(|first| first < pcpu));
+    all
+}
+
 impl Hypervisor for Cfs {
     fn name(&self) -> &'static str {
         "cfs"
     }
 
     fn start(&mut self, host: &mut Host<'_>) {
-        let count = host.pcpu_count();
+        let pcpus = by_core(host);
+        let count = pcpus.len();
         let home = |vcpu| {
             let facts = host.vcpu(vcpu);
             let first = facts.allowed.first().copied();
-            first.unwrap_or(CpuId(facts.id.0 % count.max(1)))
+            first.unwrap_or_else(|| pcpus[facts.id.index() % count])
         };
         let homes = host.vcpus().map(home).collect();
         self.tree.start(host, homes, true);
-        self.since = vec![host.now(); count as usize];
+        self.since = vec![host.now(); count];
         let idleness = Idleness {
             since: None,
             mean: self.settings.newidle_after,
         };
-        self.idle = vec![idleness; count as usize];
+        self.idle = vec![idleness; count];
     }
 
     fn enqueue(&mut self, host: &mut Host<'_>, vcpu: Vcpu, why: Why) {
@@ -336,13 +345,28 @@ mod tests {
     use crate::hypervisor::Requests;
     use crate::hypervisor::tests::staged;
     use crate::machine::Machine;
+    use crate::machine::NORMAL_WEIGHT;
 
-    /// Eight pCPUs in four cores, vCPU n on pCPU n but for those of `idle`; vCPU 8 wakes at
-    /// pCPU 0.
-    fn wakes_to(settings: CfsSettings, idle: &[u32]) -> u32 {
-        let mut machine = staged::machine(8, 9);
+    /// Eight pCPUs, and a VM of nine vCPUs.
+    fn eight() -> Machine {
+        let mut machine = staged::machine(8, 0);
+        machine.add_vm("vm", NORMAL_WEIGHT, &vec![Vec::new(); 9]);
+        machine
+    }
+
+    /// The same in four cores.
+    fn four_cores() -> Machine {
+        let mut machine = eight();
         for pcpu in 0..8 {
             machine.pcpus[pcpu as usize].sibling = Some(CpuId(pcpu ^ 1));
+        }
+        machine
+    }
+
+    /// vCPU n on pCPU n but for those of `idle`; vCPU 8 wakes at pCPU 0.
+    fn wakes_to(settings: CfsSettings, idle: &[u32]) -> u32 {
+        let mut machine = four_cores();
+        for pcpu in 0..8 {
             if !idle.contains(&pcpu) {
                 staged::run(&mut machine, Vcpu(pcpu), CpuId(pcpu), 0);
             }
@@ -352,6 +376,23 @@ mod tests {
         let mut cfs = Cfs::new(settings);
         cfs.start(&mut host);
         cfs.choose(&host, Vcpu(8)).0
+    }
+
+    /// Four cores and nine vCPUs: cores that have nobody first, then their other
+    /// hyperthreads, then again. Without hyperthreads vCPU n begins on pCPU n.
+    #[test]
+    fn new_threads_go_to_cores_that_have_nobody() {
+        for (machine, homes) in [
+            (four_cores(), [0, 2, 4, 6, 1, 3, 5, 7, 0]),
+            (eight(), [0, 1, 2, 3, 4, 5, 6, 7, 0]),
+        ] {
+            let mut requests = Requests::default();
+            let mut host = staged::host(&machine, &mut requests, 0);
+            let mut cfs = Cfs::new(CfsSettings::default());
+            cfs.start(&mut host);
+            let found: Vec<u32> = (0..9).map(|v| cfs.tree.home(Vcpu(v)).0).collect();
+            assert_eq!(found, homes);
+        }
     }
 
     /// `select_idle_sibling()`: its own pCPU, a whole core anywhere, one of the next few,
