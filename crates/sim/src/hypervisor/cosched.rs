@@ -186,8 +186,15 @@ impl Cosched {
         let (vm, until) = self.gangs.held[pcpu.index()].filter(|(_, until)| *until > host.now())?;
         let reserved = |v: Vcpu| self.gangs.reserved.iter().flatten().any(|r| r.0 == v);
         let vcpus = host.machine().vms[vm.index()].vcpus.clone().map(Vcpu);
-        let back =
-            |&v: &Vcpu| host.vcpu(v).state == State::Queued && host.allows(v, pcpu) && !reserved(v);
+        // To where it was, unless somebody has that.
+        let fits = |v: Vcpu| {
+            let home = self.fair.home(v);
+            home == pcpu || !host.is_idle(home) || !host.allows(v, home)
+        };
+        let back = |&v: &Vcpu| {
+            let waits = host.vcpu(v).state == State::Queued && !reserved(v);
+            waits && host.allows(v, pcpu) && fits(v)
+        };
         let first = vcpus
             .filter(back)
             .min_by_key(|&v| (self.fair.home(v) != pcpu, v))?;

@@ -253,6 +253,28 @@ fn a_strict_gang_pays_for_the_pcpus_that_it_leaves_idle() {
     );
 }
 
+/// O3: what blocks in a strict gang's slice comes back to where it was, whichever pCPUs of
+/// the gang are idle: two nap in turn beside one that computes.
+#[test]
+fn who_comes_back_to_its_gang_stays_where_it_was() {
+    let naps = |us| Naps(Ns::from_us(300), Ns::from_us(us));
+    let vms = [vm(&[&[naps(500)], &[naps(700)], &[Hog]])];
+    let settings = CoschedSettings {
+        mode: Mode::Gang(gang::Settings {
+            members: gang::Members::All,
+            ..gang::Settings::default()
+        }),
+        slice: Ns::from_ms(10),
+        wakeup_granularity: Ns::from_ms(4),
+    };
+    let policy = Box::new(Cosched::new("cosched", settings));
+    let outcome = run(policy, 3, false, FREE, &vms, Ns::from_ms(8));
+    let vcpus = &outcome.sim.machine().vcpus;
+    assert!(vcpus[0].wakeups > 5, "{}", vcpus[0].wakeups);
+    let moved: Vec<u64> = vcpus.iter().map(|v| v.migrations).collect();
+    assert_eq!(moved, [0; 3]);
+}
+
 /// O4: IPIs change who goes first, not how much each VM gets. A VM whose vCPUs meet all
 /// the time, beside three that compute: its quarter. Without a bound on how far ahead of
 /// their share urgent ones may be, it takes as much as it can use.
