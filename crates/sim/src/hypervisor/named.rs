@@ -152,12 +152,12 @@ fn jupiter(name: &str, sharing: &Sharing) -> Option<JupiterSettings> {
     Some(match name {
         "jupiter" => all,
         "jupiter-dats" => {
-            let (dats, rcr) = (all.dats, all.rcr);
-            JupiterSettings { dats, rcr, ..none }
+            let dats = all.dats;
+            JupiterSettings { dats, ..none }
         }
         "jupiter-dasl" => {
-            let (dasl, rcr) = (all.dasl, all.rcr);
-            JupiterSettings { dasl, rcr, ..none }
+            let dasl = all.dasl;
+            JupiterSettings { dasl, ..none }
         }
         // O6, on balance scheduling: a bucket of one period.
         "leaky-bucket" => {

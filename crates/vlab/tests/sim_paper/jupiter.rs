@@ -60,7 +60,11 @@ pub(crate) const CASES: &[Case] = &[
                 "sim.host = jupiter, sim.policy = {}",
                 "jupiter",
             ),
-            ("dedup", "{ dasl = false, elb = false }", "jupiter-dats"),
+            (
+                "dedup",
+                "{ dasl = false, elb = false, rcr = false }",
+                "jupiter-dats",
+            ),
             ("volrend", "sim.host = demand", "demand"),
         ] {
             let program = program("program", name);

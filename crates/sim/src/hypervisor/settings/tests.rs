@@ -129,8 +129,8 @@ fn variants_are_what_their_switches_say() {
     for (whole, variant, off) in [
         ("vsmtio", "vsmtio-ltcr", ["rass", "adjuster"].as_slice()),
         ("vsmtio", "vsmtio-unbalanced", &["adjuster"]),
-        ("jupiter", "jupiter-dats", &["dasl", "elb"]),
-        ("jupiter", "jupiter-dasl", &["dats", "elb"]),
+        ("jupiter", "jupiter-dats", &["dasl", "elb", "rcr"]),
+        ("jupiter", "jupiter-dasl", &["dats", "elb", "rcr"]),
         ("jupiter", "jupiter-elb", &["dats", "dasl", "rcr"]),
         ("jupiter", "jupiter-no-rcr", &["rcr"]),
         ("ische-auto", "ische", &["classify"]),
