@@ -40,6 +40,9 @@ pub struct Costs {
     /// Added when others have had the pCPU, in proportion to how long, up to all of
     /// it after `cache_after`: caches and TLB have to be filled again.
     pub vcpu_cache: Ns,
+    /// So many pCPUs share the last cache, of which each has a part: where a machine has
+    /// fewer, a vCPU finds a larger part to be filled, and that takes longer as well.
+    pub cache_pcpus: u32,
     /// After so long nothing is left of a vCPU in the caches of its pCPU.
     pub cache_after: Ns,
     /// Added when the vCPU last ran on another pCPU.
@@ -58,11 +61,21 @@ impl Costs {
         vcpu_wake_cold: 0,
         wake_cold_after: Ns::ZERO,
         vcpu_cache: Ns::ZERO,
+        cache_pcpus: 1,
         cache_after: Ns::from_ms(1),
         vcpu_migration: Ns::ZERO,
         ipi: Ns::ZERO,
         resume: Ns::ZERO,
     };
+}
+
+impl Costs {
+    /// What it takes to fill the caches on a machine of so many pCPUs, if nothing is left.
+    pub(crate) fn cache(&self, pcpus: u32) -> Ns {
+        let sharing = self.cache_pcpus.max(1);
+        let here = pcpus.clamp(1, sharing);
+        self.vcpu_cache.scaled(u64::from(sharing), u64::from(here))
+    }
 }
 
 impl Default for Costs {
@@ -77,6 +90,7 @@ impl Default for Costs {
             vcpu_wake_cold: 0,
             wake_cold_after: Ns::ZERO,
             vcpu_cache: Ns::ZERO,
+            cache_pcpus: 1,
             cache_after: Ns::from_ms(1),
             vcpu_migration: Ns::from_us(5),
             ipi: Ns::from_us(3),

@@ -106,6 +106,24 @@ fn coming_back_to_an_idle_pcpu_is_no_switch() {
     );
 }
 
+/// Where eight pCPUs share a cache, who has two of them has four times as much to fill, and
+/// who has all of them what is said; more of them share another one.
+#[test]
+fn a_part_of_a_shared_cache_is_larger_where_few_share_it() {
+    let costs = Costs {
+        vcpu_cache: Ns::from_us(10),
+        cache_pcpus: 8,
+        ..Costs::FREE
+    };
+    for (pcpus, fills) in [(1, 80), (2, 40), (8, 10), (16, 10)] {
+        let machine = common::machine(pcpus, 2, false);
+        let mut sim = sim(machine, costs, 2, common::fixed(2, Ns::from_ms(10), 0));
+        sim.run_until(Time::ZERO + Ns::from_ms(30));
+        // From nowhere at the beginning, and then twice after 10 ms away.
+        assert_eq!(switching(&sim, 0), Ns::from_us(2 * fills), "{pcpus}");
+    }
+}
+
 /// Caches: 100 us after a millisecond or more away. Turns of 10 ms cost it all, of 0.4 ms
 /// 40 us. Who has never been anywhere comes warm at time zero only.
 #[test]

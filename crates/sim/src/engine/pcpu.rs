@@ -79,6 +79,7 @@ impl Sim {
         };
         self.machine.set_state(now, vcpu, state);
         let costs = self.machine.costs;
+        let cache = costs.cache(self.machine.pcpus.len() as u32);
         let p = &mut self.machine.pcpus[pcpu.index()];
         p.vcpu = Some(vcpu);
         p.epoch += 1;
@@ -101,7 +102,7 @@ impl Sim {
             let away = now.since(self.machine.vcpus[vcpu.index()].left);
             let after = costs.cache_after.max(Ns(1));
             let cold = away.min(after).as_ns();
-            cost += costs.vcpu_cache.scaled(cold, after.as_ns());
+            cost += cache.scaled(cold, after.as_ns());
             let v = &self.machine.vcpus[vcpu.index()];
             let stayed = v.last_pcpu == Some(pcpu);
             let idle = if stayed {

@@ -116,6 +116,7 @@ pub(super) fn costs(p: &Parameters, name: &str) -> anyhow::Result<Costs> {
         "paper-jupiter" => Costs {
             vcpu_switch: p.us("jupiter.switch_us")?,
             vcpu_cache: p.us("jupiter.cache_us")?,
+            cache_pcpus: p.count("jupiter.cache_pcpus")?,
             vcpu_wake: p.us("jupiter.wake_us")?,
             ..Costs::default()
         },
