@@ -147,16 +147,20 @@ pub enum Event {
 
 impl Event {
     /// Events that void their predecessor, of which the agenda keeps the newest
-    /// alone: a number for each vCPU's work, end of wait, and each pCPU's slice.
+    /// alone: a kind (below [`Event::SLOTS`]), and a number for each vCPU's work, end of
+    /// wait, and each pCPU's slice.
     #[must_use]
-    pub const fn slot(&self) -> Option<usize> {
+    pub const fn slot(&self) -> Option<(usize, usize)> {
         match self {
-            Self::Work { vcpu, .. } => Some(vcpu.index() * 3),
-            Self::WaitEnd { vcpu, .. } => Some(vcpu.index() * 3 + 1),
-            Self::SliceEnd { pcpu, .. } => Some(pcpu.index() * 3 + 2),
+            Self::Work { vcpu, .. } => Some((0, vcpu.index())),
+            Self::WaitEnd { vcpu, .. } => Some((1, vcpu.index())),
+            Self::SliceEnd { pcpu, .. } => Some((2, pcpu.index())),
             _ => None,
         }
     }
+
+    /// Kinds of slots.
+    pub const SLOTS: usize = 3;
 
     /// Its place among the events of one instant.
     #[must_use]

@@ -168,9 +168,9 @@ pub struct Pcpu {
     pub since: Time,
     /// Time spent on each activity before `since`, in the order of the enum.
     pub spent: [Ns; 5],
-    /// Of [`Activity::Running`] and [`Activity::Switching`], what was for each VM, by
-    /// [`VmId`].
-    pub for_vm: Vec<Ns>,
+    /// See [`Pcpu::for_vm`]. Those that have been here alone: with all VMs of a large
+    /// machine for each pCPU it would be most of the memory.
+    pub(crate) for_vms: Vec<(VmId, Ns)>,
     /// The vCPU that had it last: going back to it is no switch.
     pub last: Option<Vcpu>,
     /// Switches from one vCPU to another.
@@ -198,9 +198,10 @@ pub enum State {
     Waiting(CpuId),
 }
 
-/// One vCPU, seen by the host. Laid out as written: what each request asks for comes first.
+/// One vCPU, seen by the host. Laid out as written, a line of the cache for each paragraph:
+/// what each request asks for comes first.
 #[derive(Clone, Debug)]
-#[repr(C)]
+#[repr(C, align(64))]
 pub struct VcpuFacts {
     /// Its VM.
     pub vm: VmId,
@@ -209,18 +210,23 @@ pub struct VcpuFacts {
     /// What it is doing.
     pub state: State,
     pub(crate) epoch: u32,
-    /// I/O completions that arrived for it (the response events of I2).
-    pub io_events: u64,
-    /// Its share under contention, in the units of Linux ([`NORMAL_WEIGHT`]).
-    pub weight: u32,
-    /// Since when.
-    pub since: Time,
     /// Where it ran last.
     pub last_pcpu: Option<CpuId>,
+    /// It was woken and has not had a pCPU since.
+    pub(crate) woken: bool,
+    /// It is the guest that waits there: to the host this vCPU runs.
+    pub(crate) waits_in_guest: bool,
+    /// I/O completions that arrived for it (the response events of I2).
+    pub io_events: u64,
+    /// Since when it is in its state.
+    pub since: Time,
     /// Time running, polling and retaining included: what a policy charges.
     pub ran: Ns,
     /// Of `ran`, what its policy has not been charged for.
     pub(crate) owed: Ns,
+
+    /// Of `ran`, what it ran on `last_pcpu` and that pCPU's account of VMs has not yet.
+    pub(crate) here: Ns,
     /// Time ready without a pCPU.
     pub ready: Ns,
     /// When it last lost a pCPU.
@@ -229,14 +235,13 @@ pub struct VcpuFacts {
     pub(crate) left_idle: Ns,
     /// Time halted.
     pub halted: Ns,
-    /// It was woken and has not had a pCPU since.
-    pub(crate) woken: bool,
-    /// It is the guest that waits there: to the host this vCPU runs.
-    pub(crate) waits_in_guest: bool,
     /// Times it lost its pCPU although it wanted to go on.
     pub preempted: u64,
     /// Times it got a pCPU that another vCPU had before.
     pub switched_in: u64,
+    /// Its share under contention, in the units of Linux ([`NORMAL_WEIGHT`]).
+    pub weight: u32,
+
     /// The pCPUs on which it may run; empty means all.
     pub allowed: Vec<CpuId>,
     /// Of `ran`, time in which it kept its pCPU while it waited.
@@ -302,6 +307,25 @@ pub struct Machine {
 }
 
 impl Pcpu {
+    /// Of [`Activity::Running`] and [`Activity::Switching`], what was for a VM, as of the
+    /// last [`crate::engine::Sim::run_until`].
+    #[must_use]
+    pub fn for_vm(&self, vm: VmId) -> Ns {
+        let own = self.for_vms.iter().find(|(other, _)| *other == vm);
+        own.map_or(Ns::ZERO, |(_, had)| *had)
+    }
+
+    /// Books time for a VM.
+    pub(crate) fn add_for_vm(&mut self, vm: VmId, had: Ns) {
+        if had == Ns::ZERO {
+            return;
+        }
+        match self.for_vms.iter_mut().find(|(other, _)| *other == vm) {
+            Some((_, sum)) => *sum += had,
+            None => self.for_vms.push((vm, had)),
+        }
+    }
+
     /// How long it has been idle so far.
     pub(crate) fn idled(&self, now: Time) -> Ns {
         let open = if self.activity == Activity::Idle {
@@ -329,7 +353,7 @@ impl Machine {
                     activity: Activity::Idle,
                     since: Time::ZERO,
                     spent: [Ns::ZERO; 5],
-                    for_vm: Vec::new(),
+                    for_vms: Vec::new(),
                     last: None,
                     switches: 0,
                     turns: 0,
@@ -379,10 +403,8 @@ impl Machine {
                 woken: false,
                 waits_in_guest: false,
                 owed: Ns::ZERO,
+                here: Ns::ZERO,
             });
-        }
-        for pcpu in &mut self.pcpus {
-            pcpu.for_vm.push(Ns::ZERO);
         }
         self.vms.push(VmFacts {
             name: name.to_owned(),

@@ -9,6 +9,7 @@ use sim::guest::KernelSettings;
 use sim::guest::Profile;
 use sim::hypervisor::Vsmtio;
 use sim::hypervisor::VsmtioSettings;
+use sim::ids::VmId;
 use sim::machine::Activity;
 use sim::machine::Costs;
 use sim::machine::Machine;
@@ -97,8 +98,9 @@ fn borrowed(profiles: &[Profile], symbiosis: bool) -> Vec<u64> {
     };
     let mut sim = sim(profiles, settings, Ns::from_ms(20));
     sim.run_until(Time::ZERO + Ns::from_secs(5));
-    let had = &sim.machine().pcpus[1].for_vm[1..];
-    had.iter().map(|had| had.as_ns() / 1_000_000).collect()
+    let had = |vm| sim.machine().pcpus[1].for_vm(VmId(vm));
+    let vms = 1..sim.machine().vms.len() as u32;
+    vms.map(|vm| had(vm).as_ns() / 1_000_000).collect()
 }
 
 /// One issues all the time, one waits for memory, a third does both. Without symbiosis

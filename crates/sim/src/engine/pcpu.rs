@@ -113,6 +113,9 @@ impl Sim {
             others = away - idle;
             self.machine.vcpus[vcpu.index()].switched_in += 1;
         }
+        if self.machine.vcpus[vcpu.index()].last_pcpu != Some(pcpu) {
+            self.machine.book_here(vcpu);
+        }
         let v = &mut self.machine.vcpus[vcpu.index()];
         if std::mem::take(&mut v.woken) {
             cost += costs.vcpu_wake;

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One vCPU as its guest's kernel sees it.
 
-use std::collections::VecDeque;
-
 use policy::host::rass::Cycles;
+use smallvec::SmallVec;
 use units::Ns;
 use units::Time;
 
@@ -28,9 +27,11 @@ pub(crate) enum Irq {
     Balloon { epoch: u32 },
 }
 
-/// One vCPU. Laid out as written: what each request changes comes first.
+/// One vCPU. Laid out as written, a line of the cache for each paragraph: what each request
+/// changes comes first. With thousands of vCPUs a line that is touched costs more than what
+/// is done with it.
 #[derive(Debug)]
-#[repr(C)]
+#[repr(C, align(64))]
 pub(crate) struct Cpu {
     /// The host runs it.
     pub(crate) on: bool,
@@ -40,6 +41,9 @@ pub(crate) struct Cpu {
     pub(crate) resched: bool,
     /// It was taken away and did not leave: idle or not, it sees a gap.
     pub(crate) taken: bool,
+    /// EEVDF: somebody has been woken who takes the CPU, and the kernel's clock stands until
+    /// then (`rq_clock_skip_update()`).
+    pub(crate) stands: bool,
     /// Makes work events that are out of date void.
     pub(crate) epoch: u32,
     /// What the host calls it.
@@ -52,40 +56,39 @@ pub(crate) struct Cpu {
     pub(crate) from: Time,
     /// Kernel work that goes before the current task's step.
     pub(crate) overhead: Ns,
-    /// Of that, what no task of the simulation is charged for (EEVDF only).
-    pub(crate) foreign: Ns,
-    /// EEVDF: somebody has been woken who takes the CPU, and the kernel's clock stands until
-    /// then (`rq_clock_skip_update()`).
-    pub(crate) stands: bool,
-    /// For how long it has stood: at the cost of whoever is next.
-    pub(crate) stood: Ns,
+    /// Work done at full speed, kernel work included.
+    pub(crate) work: Ns,
     /// Least virtual run time here; under EEVDF the average when it was last
     /// written down.
     pub(crate) min_vruntime: u64,
+
     /// Runnable tasks that wait.
-    pub(crate) queue: Vec<TaskId>,
-    /// Interrupts that wait for the vCPU.
-    pub(crate) pending: VecDeque<Irq>,
-    /// Work done at full speed, kernel work included.
-    pub(crate) work: Ns,
+    pub(crate) queue: SmallVec<[TaskId; 4]>,
+    /// Interrupts that wait for the vCPU, the oldest first.
+    pub(crate) pending: SmallVec<[Irq; 1]>,
+    /// Next look for more work.
+    pub(crate) balance_at: Time,
+    /// Of `overhead`, what no task of the simulation is charged for (EEVDF only).
+    pub(crate) foreign: Ns,
+
     /// When it began to run, or was taken away.
     pub(crate) turned: Time,
     /// Time away with something to run or to wait for, gaps that are over.
     pub(crate) gaps: Ns,
     /// It sleeps, and since then something waits for it.
     pub(crate) called: Option<Time>,
-    /// Next look for more work.
-    pub(crate) balance_at: Time,
-    /// EEVDF: who sleeps and still counts here, because it is ahead
-    /// (`DELAY_DEQUEUE`).
-    pub(crate) delayed: Vec<TaskId>,
     /// EEVDF: up to this virtual run time nobody of the same slice takes the
     /// current task's place (`RUN_TO_PARITY`).
     pub(crate) protected: u64,
     /// EEVDF: the current task's virtual run time when the kernel counted it last
     /// (`update_curr()`): at a tick, when somebody comes or goes, when it became current.
     pub(crate) known: u64,
-    /// What of that was measured beside a sibling that retained its context (M18).
+    /// EEVDF: for how long the clock has stood: at the cost of whoever is next.
+    pub(crate) stood: Ns,
+    /// EEVDF: who sleeps and still counts here, because it is ahead
+    /// (`DELAY_DEQUEUE`).
+    pub(crate) delayed: Vec<TaskId>,
+    /// What of `work` was measured beside a sibling that retained its context (M18).
     pub(crate) cycles: Cycles,
 }
 
@@ -104,7 +107,7 @@ impl Cpu {
                 sibling_retains: false,
             },
             current: None,
-            queue: Vec::new(),
+            queue: SmallVec::new(),
             min_vruntime: 0,
             delayed: Vec::new(),
             protected: 0,
@@ -114,7 +117,7 @@ impl Cpu {
             foreign: Ns::ZERO,
             stands: false,
             stood: Ns::ZERO,
-            pending: VecDeque::new(),
+            pending: SmallVec::new(),
             epoch: 0,
             resched: false,
             work: Ns::ZERO,

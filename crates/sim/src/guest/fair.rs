@@ -28,8 +28,11 @@ impl Guest {
         c.overhead = c.overhead - kernel;
         let foreign = kernel.min(c.foreign);
         c.foreign = c.foreign - foreign;
-        let stood = if c.stands { kernel - foreign } else { Ns::ZERO };
-        c.stood += stood;
+        let mut stood = Ns::ZERO;
+        if c.stands {
+            stood = kernel - foreign;
+            c.stood += stood;
+        }
         let Some(current) = c.current else {
             c.work += kernel;
             return;

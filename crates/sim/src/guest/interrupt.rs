@@ -19,7 +19,7 @@ impl Guest {
         let cpu = vcpu.index();
         // One reminder is enough.
         if irq != Irq::Reschedule || !self.cpus[cpu].pending.contains(&irq) {
-            self.cpus[cpu].pending.push_back(irq);
+            self.cpus[cpu].pending.push(irq);
         }
         if !self.cpus[cpu].on {
             if let Irq::Complete { task, request } = irq {
@@ -55,7 +55,8 @@ impl Guest {
         if !self.cpus[cpu].pending.is_empty() {
             self.look_at_current(cpu);
         }
-        while let Some(irq) = self.cpus[cpu].pending.pop_front() {
+        while !self.cpus[cpu].pending.is_empty() {
+            let irq = self.cpus[cpu].pending.remove(0);
             let cost = self.cost_of(irq);
             self.cpus[cpu].overhead += cost;
             match irq {
@@ -74,7 +75,7 @@ impl Guest {
                         t.told = since;
                         self.wake(cpu, task, world);
                     } else {
-                        t.completed.push_back(since);
+                        t.completed.push(since);
                     }
                 }
                 Irq::Timer { task, epoch } => {

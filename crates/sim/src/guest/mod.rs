@@ -27,6 +27,7 @@ mod sync;
 mod task;
 mod wake;
 
+use smallvec::SmallVec;
 use units::CpuSet;
 use units::Ns;
 use units::Time;
@@ -44,6 +45,7 @@ pub use migrater::MigraterSettings;
 pub use migrater::Source;
 pub use settings::KernelSettings;
 pub use task::Class;
+pub use task::Mask;
 pub use task::Profile;
 pub use task::Task;
 pub use task::TaskState;
@@ -159,8 +161,8 @@ impl Guest {
             name: new.name,
             group: new.group,
             class: new.class,
-            owned_mask: new.mask,
-            mask: new.mask,
+            owned_mask: new.mask.into(),
+            mask: new.mask.into(),
             vcpu: new.vcpu,
             state: TaskState::Queued,
             since: Time::ZERO,
@@ -175,7 +177,7 @@ impl Guest {
             away_seen: Ns::ZERO,
             spent: [Ns::ZERO; 7],
             booked: Time::ZERO,
-            arrived: Vec::new(),
+            arrived: SmallVec::new(),
             switches: 0,
             moved: 0,
             profile: Profile::default(),
@@ -193,8 +195,8 @@ impl Guest {
             left_at: Time(0),
             slice_ran: Ns::ZERO,
             ran_on: new.vcpu,
-            in_flight: Vec::new(),
-            completed: std::collections::VecDeque::new(),
+            in_flight: SmallVec::new(),
+            completed: SmallVec::new(),
             mailbox: std::collections::VecDeque::new(),
             received: 0,
             told: Time::ZERO,

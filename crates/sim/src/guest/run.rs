@@ -360,13 +360,11 @@ impl Guest {
                     request,
                 });
             }
-            Step::Await => match t.completed.pop_front() {
-                Some(since) => t.told = since,
-                None => {
-                    t.awaits = Awaits::Request;
-                    self.block(cpu, task, TaskState::BlockedIo, now);
-                }
-            },
+            Step::Await if t.completed.is_empty() => {
+                t.awaits = Awaits::Request;
+                self.block(cpu, task, TaskState::BlockedIo, now);
+            }
+            Step::Await => t.told = t.completed.remove(0),
             Step::Receive => match t.mailbox.pop_front() {
                 Some(message) => t.take(message),
                 None => {

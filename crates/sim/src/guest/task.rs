@@ -3,6 +3,7 @@
 
 use policy::guest::wakeup::Lever;
 use policy::host::rass::Cycles;
+use smallvec::SmallVec;
 use units::CpuSet;
 use units::Ns;
 use units::Permille;
@@ -74,87 +75,133 @@ pub(crate) enum Doing {
     Spinning(Ns),
 }
 
-/// A task. Laid out as written: what each request changes comes first.
+/// A task. Laid out as written, a line of the cache for each paragraph: what each step
+/// changes comes first, then what each request does.
 #[derive(Debug)]
-#[repr(C)]
+#[repr(C, align(64))]
 pub struct Task {
     /// What it is doing.
     pub state: TaskState,
     /// It has just come from another vCPU and waits for what it left behind.
     pub(crate) in_transit: bool,
-    /// When it last left a vCPU for another.
-    pub(crate) left_at: Time,
-    /// Which measured group it belongs to.
-    pub group: u32,
+    /// What its cycles go into.
+    pub profile: Profile,
     /// The vCPU on which it runs or is queued, or last was.
     pub vcpu: VcpuId,
     /// Where it ran last; a run elsewhere costs a migration.
     pub(crate) ran_on: VcpuId,
+    pub(crate) doing: Doing,
     /// How it is scheduled.
     pub class: Class,
-    pub(crate) doing: Doing,
-    /// The barrier or lock it spins or is blocked at.
-    pub(crate) awaits: Awaits,
-    /// What the daemon does for it at wake-up.
-    pub(crate) lever: Option<Lever>,
-    /// What its cycles go into.
-    pub profile: Profile,
-    /// Since when.
+    /// Since when it is in its state.
     pub since: Time,
     /// Booked there up to here.
     pub(crate) booked: Time,
-    /// The time that its vCPU has been away, as of when it was settled last.
-    pub(crate) away_seen: Ns,
     pub(crate) vruntime: u64,
+
     /// Run time in its present slice.
     pub(crate) slice_ran: Ns,
     /// Time on the CPU, without stolen time.
     pub on_cpu: Ns,
+    /// Submission times of its requests in flight, oldest first, by number.
+    pub(crate) in_flight: SmallVec<[(u64, Time); 1]>,
+    /// The time that its vCPU has been away, as of when it was settled last.
+    pub(crate) away_seen: Ns,
+    pub(crate) program: Box<dyn Program>,
+
+    /// Where its time went, in the order of [`Does::ALL`]; together all of it.
+    pub spent: [Ns; 7],
+    /// Times it was put on a CPU.
+    pub switches: u64,
+
     /// Time queued while its vCPU ran.
     pub queued: Ns,
     /// Time queued, current or waiting for I/O on a vCPU that was away: none of it
     /// can issue a request (C2).
     pub inactive: Ns,
-    /// Where its time went, in the order of [`Does::ALL`]; together all of it.
-    pub spent: [Ns; 7],
-    /// Times it was put on a CPU.
-    pub switches: u64,
+    /// When it last left a vCPU for another.
+    pub(crate) left_at: Time,
+    /// The barrier or lock it spins or is blocked at.
+    pub(crate) awaits: Awaits,
+    /// Submission times of completed requests that it has not taken yet, oldest first.
+    pub(crate) completed: SmallVec<[Time; 2]>,
     /// What its next step is told: see `Cx::since`.
     pub(crate) told: Time,
-    pub(crate) program: Box<dyn Program>,
+
     /// What it has got done.
     pub done: Done,
-    /// Submission times of its requests in flight, oldest first, by number.
-    pub(crate) in_flight: Vec<(u64, Time)>,
-    pub(crate) random: Random,
-    /// Of that, time with requests of its own in flight.
+    /// Of `on_cpu`, time with requests of its own in flight.
     pub io_on_cpu: Ns,
+    /// What the daemon does for it at wake-up.
+    pub(crate) lever: Option<Lever>,
+    pub(crate) random: Random,
+
     /// Time blocked on I/O.
     pub blocked_io: Ns,
+    /// Where it may run now: within `owned_mask`, narrowed by the daemon.
+    pub mask: Mask,
     /// Its requests that are done, with the vCPU that is off and has to be told.
-    pub(crate) arrived: Vec<(u64, VcpuId)>,
-    /// Submission times of completed requests that it has not taken yet.
-    pub(crate) completed: std::collections::VecDeque<Time>,
-    /// Its name in reports.
-    pub name: String,
+    pub(crate) arrived: SmallVec<[(u64, VcpuId); 1]>,
+    /// Data of the message that it received last.
+    pub(crate) received: u32,
+    pub(crate) sleep_epoch: u32,
+    /// Which measured group it belongs to.
+    pub group: u32,
+
+    /// Times it ran on another vCPU than before.
+    pub moved: u64,
     /// Time that its moves have held it up while its vCPU ran (C_avg of equation (1)):
     /// it issues no request then either.
     pub held_up: Ns,
-    /// Times it ran on another vCPU than before.
-    pub moved: u64,
     /// EEVDF: its virtual deadline.
     pub(crate) deadline: u64,
     /// EEVDF: how far it was behind the average when it fell asleep.
     pub(crate) lag: i64,
     /// What it has not received yet.
     pub(crate) mailbox: std::collections::VecDeque<Message>,
-    /// Data of the message that it received last.
-    pub(crate) received: u32,
-    pub(crate) sleep_epoch: u32,
-    /// Where it may run now: within `owned_mask`, narrowed by the daemon.
-    pub mask: CpuSet,
     /// Where its owner allows it to run.
-    pub owned_mask: CpuSet,
+    pub owned_mask: Mask,
+    /// Its name in reports.
+    pub name: String,
+}
+
+/// The vCPUs of its VM on which a task may run: as [`CpuSet`], of which a guest of up to 64
+/// vCPUs needs a sixteenth.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mask {
+    /// vCPUs 0 to 63.
+    low: u64,
+    /// Where there are others: all.
+    all: Option<Box<CpuSet>>,
+}
+
+impl Mask {
+    /// Is this vCPU in it?
+    #[must_use]
+    pub fn contains(&self, vcpu: VcpuId) -> bool {
+        match &self.all {
+            Some(all) => all.contains(vcpu),
+            None => vcpu.0 < 64 && self.low & (1 << vcpu.0) != 0,
+        }
+    }
+
+    /// As a set.
+    #[must_use]
+    pub fn set(&self) -> CpuSet {
+        let low = || CpuSet::from_words(&[self.low]);
+        self.all.as_deref().copied().unwrap_or_else(low)
+    }
+}
+
+impl From<CpuSet> for Mask {
+    fn from(set: CpuSet) -> Self {
+        let [low, others @ ..] = set.words();
+        let more = others.iter().any(|word| *word != 0);
+        Self {
+            low: *low,
+            all: more.then(|| Box::new(set)),
+        }
+    }
 }
 
 /// In a task's mailbox.
@@ -208,6 +255,46 @@ impl Task {
         match self.doing {
             Doing::Ready => None,
             Doing::Computing(left) | Doing::Spinning(left) => Some(left),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn masks_are_sets() {
+        for set in [
+            CpuSet::EMPTY,
+            CpuSet::first(12),
+            CpuSet::first(64),
+            CpuSet::first(65),
+            CpuSet::only(VcpuId(1023)),
+        ] {
+            let mask = Mask::from(set);
+            assert_eq!(mask.set(), set);
+            for vcpu in (0..1030).map(VcpuId) {
+                assert_eq!(mask.contains(vcpu), set.contains(vcpu), "{vcpu} {set}");
+            }
+        }
+    }
+
+    /// The paragraphs of the structs are lines of the cache.
+    #[test]
+    fn a_paragraph_is_a_line() {
+        use std::mem::offset_of;
+        for (at, line) in [
+            (offset_of!(Task, slice_ran), 1),
+            (offset_of!(Task, spent), 2),
+            (offset_of!(Task, queued), 3),
+            (offset_of!(Task, done), 4),
+            (offset_of!(Task, blocked_io), 6),
+            (offset_of!(Task, moved), 7),
+            (offset_of!(crate::guest::Cpu, queue), 1),
+            (offset_of!(crate::guest::Cpu, turned), 2),
+        ] {
+            assert_eq!(at, line * 64);
         }
     }
 }

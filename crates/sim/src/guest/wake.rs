@@ -88,6 +88,7 @@ impl Guest {
             return waker;
         }
         t.mask
+            .set()
             .iter()
             .map(VcpuId::index)
             .find(|n| *n < count)

@@ -39,7 +39,11 @@ impl Machine {
             State::Queued => v.ready += length,
             State::Running(pcpu) => {
                 ran = length;
-                self.pcpus[pcpu.index()].for_vm[v.vm.index()] += length;
+                if v.last_pcpu == Some(pcpu) {
+                    v.here += length;
+                } else {
+                    self.pcpus[pcpu.index()].add_for_vm(v.vm, length);
+                }
             }
             State::Waiting(_) => {
                 ran = length;
@@ -62,6 +66,15 @@ impl Machine {
         v.state = state;
     }
 
+    /// Tells the pCPU where a vCPU ran last for whom that was: before it runs elsewhere.
+    pub(crate) fn book_here(&mut self, vcpu: Vcpu) {
+        let v = &mut self.vcpus[vcpu.index()];
+        if let Some(pcpu) = v.last_pcpu {
+            let here = std::mem::take(&mut v.here);
+            self.pcpus[pcpu.index()].add_for_vm(v.vm, here);
+        }
+    }
+
     /// Books everything up to now; nothing else changes.
     pub(crate) fn settle(&mut self, now: Time) {
         for n in 0..self.pcpus.len() {
@@ -69,6 +82,7 @@ impl Machine {
         }
         for n in 0..self.vcpus.len() {
             self.set_state(now, Vcpu(n as u32), self.vcpus[n].state);
+            self.book_here(Vcpu(n as u32));
         }
     }
 

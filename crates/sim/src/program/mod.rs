@@ -122,6 +122,7 @@ impl Cx<'_> {
 
 /// What a task has got done since the counters were last cleared.
 #[derive(Clone, Debug, Default)]
+#[repr(C)]
 pub struct Done {
     /// Requests, units of work or messages.
     pub operations: u64,
@@ -134,54 +135,130 @@ pub struct Done {
 /// Latencies in logarithmic buckets of 1/32: each percentile is at most 3 % too
 /// high.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
 pub struct Latencies {
-    /// The bucket of `counts[0]`.
-    first: u32,
-    /// From the first bucket with any to the last one.
-    counts: Vec<u64>,
     count: u64,
     max: Ns,
-    sum: u128,
+    /// In ns: enough for 584 years of all of them.
+    sum: u64,
+    counts: Counts,
+    /// The bucket of the first count.
+    first: u32,
+}
+
+/// Counts from the first bucket with any to the last one. Of two bytes each until one of
+/// them needs more: there is such an array for each task, most of the memory that a run
+/// touches would be zeros.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Counts {
+    Narrow(Vec<u16>),
+    Wide(Box<WideCounts>),
+}
+
+/// In a box, so that those of which there are many are no larger than an array.
+type WideCounts = Vec<u64>;
+
+impl Default for Counts {
+    fn default() -> Self {
+        Self::Narrow(Vec::new())
+    }
 }
 
 /// Buckets per doubling, as a power of two.
 const FINE: u32 = 5;
+/// So many more buckets are made at once: a doubling.
+const MORE: usize = 1 << FINE;
+
+impl Counts {
+    fn len(&self) -> usize {
+        match self {
+            Self::Narrow(counts) => counts.len(),
+            Self::Wide(counts) => counts.len(),
+        }
+    }
+
+    fn get(&self, at: usize) -> u64 {
+        match self {
+            Self::Narrow(counts) => u64::from(counts[at]),
+            Self::Wide(counts) => counts[at],
+        }
+    }
+
+    fn add(&mut self, at: usize, more: u64) {
+        let Self::Narrow(counts) = self else {
+            return self.add_wide(at, more);
+        };
+        let sum = u64::from(counts[at]) + more;
+        if let Ok(sum) = u16::try_from(sum) {
+            counts[at] = sum;
+        } else {
+            let wide = counts.iter().copied().map(u64::from).collect();
+            *self = Self::Wide(Box::new(wide));
+            self.add_wide(at, more);
+        }
+    }
+
+    fn add_wide(&mut self, at: usize, more: u64) {
+        if let Self::Wide(counts) = self {
+            counts[at] += more;
+        }
+    }
+
+    /// So many more buckets before or after those that there are.
+    fn grow(&mut self, before: usize, after: usize) {
+        match self {
+            Self::Narrow(counts) => grow(counts, before, after),
+            Self::Wide(counts) => grow(counts, before, after),
+        }
+    }
+}
+
+fn grow<T: Copy + Default>(counts: &mut Vec<T>, before: usize, after: usize) {
+    let length = counts.len() + before + after;
+    if length > counts.capacity() {
+        counts.reserve_exact(length.next_multiple_of(MORE) - counts.len());
+    }
+    counts.splice(0..0, std::iter::repeat_n(T::default(), before));
+    counts.resize(length, T::default());
+}
 
 impl Latencies {
     /// Adds one.
     pub fn record(&mut self, latency: Ns) {
-        *self.bucket(bucket(latency.0)) += 1;
+        let at = self.place(bucket(latency.0));
+        self.counts.add(at, 1);
         self.count += 1;
         self.max = self.max.max(latency);
-        self.sum += u128::from(latency.0);
+        self.sum += latency.0;
     }
 
     /// Adds all of another.
     pub fn merge(&mut self, other: &Self) {
         // Both ends of the other one's counts are not zero: these are not either.
-        for (n, count) in (0..).zip(&other.counts) {
-            *self.bucket(other.first + n) += count;
+        for n in 0..other.counts.len() {
+            let at = self.place(other.first + n as u32);
+            self.counts.add(at, other.counts.get(n));
         }
         self.count += other.count;
         self.max = self.max.max(other.max);
         self.sum += other.sum;
     }
 
-    /// The count of one bucket, made if need be.
-    fn bucket(&mut self, bucket: u32) -> &mut u64 {
-        if self.counts.is_empty() {
+    /// The place of one bucket's count, made if need be.
+    fn place(&mut self, bucket: u32) -> usize {
+        let length = self.counts.len();
+        if length == 0 {
             self.first = bucket;
         }
-        if bucket < self.first {
-            let more = (self.first - bucket) as usize;
-            self.counts.splice(0..0, std::iter::repeat_n(0, more));
-            self.first = bucket;
-        }
+        let before = self.first.saturating_sub(bucket);
+        self.first -= before;
         let at = (bucket - self.first) as usize;
-        if at >= self.counts.len() {
-            self.counts.resize(at + 1, 0);
+        let length = length + before as usize;
+        if before > 0 || at >= length {
+            self.counts
+                .grow(before as usize, (at + 1).saturating_sub(length));
         }
-        &mut self.counts[at]
+        at
     }
 
     /// How many.
@@ -199,7 +276,7 @@ impl Latencies {
     /// The mean; zero without any.
     #[must_use]
     pub fn mean(&self) -> Ns {
-        Ns((self.sum / u128::from(self.count.max(1))) as u64)
+        Ns(self.sum / self.count.max(1))
     }
 
     /// At least `permille` of 1000 latencies are no longer than this.
@@ -207,10 +284,10 @@ impl Latencies {
     pub fn percentile(&self, permille: u64) -> Ns {
         let wanted = (u128::from(self.count) * u128::from(permille)).div_ceil(1000) as u64;
         let mut seen = 0;
-        for (n, count) in (0..).zip(&self.counts) {
-            seen += count;
+        for n in 0..self.counts.len() {
+            seen += self.counts.get(n);
             if seen >= wanted.max(1) {
-                return Ns(upper(self.first + n)).min(self.max);
+                return Ns(upper(self.first + n as u32)).min(self.max);
             }
         }
         Ns::ZERO
@@ -290,6 +367,30 @@ mod tests {
         let mut empty = Latencies::default();
         empty.merge(&all);
         assert_eq!(empty, all);
+    }
+
+    /// 70 000 of one and 3 of another: the first needs more than two bytes, recorded one by
+    /// one, or put together of halves that do not.
+    #[test]
+    fn counts_grow_beyond_two_bytes() {
+        let of = |many: u64| {
+            let mut latencies = Latencies::default();
+            let long = std::iter::repeat_n(Ns::from_ms(5), 3);
+            for latency in std::iter::repeat_n(Ns(40), many as usize).chain(long) {
+                latencies.record(latency);
+            }
+            latencies
+        };
+        let mut halves = of(35_000);
+        assert!(matches!(halves.counts, Counts::Narrow(_)));
+        halves.merge(&of(35_000));
+        let mut whole = of(70_000);
+        assert!(matches!(whole.counts, Counts::Wide(_)));
+        whole.merge(&of(0));
+        assert_eq!(halves, whole);
+        assert_eq!(whole.count(), 70_006);
+        assert_eq!(whole.percentile(999), Ns(40));
+        assert_eq!(whole.percentile(1000), Ns::from_ms(5));
     }
 
     #[test]

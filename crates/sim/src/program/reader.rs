@@ -19,50 +19,53 @@ pub struct Phases {
     pub off: Ns,
 }
 
-/// Settings of [`Reader`].
+/// Settings of [`Reader`]. Laid out as written: see there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
 pub struct ReaderSettings {
-    /// From which device.
-    pub device: DeviceId,
     /// Requests in flight.
     pub depth: u32,
     /// Bytes of one.
     pub bytes: u32,
+    /// From which device.
+    pub device: DeviceId,
+    /// Spread of `process`: sigma of its logarithm in thousandths.
+    pub process_spread: u32,
+    /// CPU time to make and submit one request.
+    pub submit: Ns,
+    /// CPU time to take its completion and do what is to be done with the data.
+    pub process: Ns,
+    /// CPU time of each completion after the first that it finds without waiting again,
+    /// its interrupt and the next submission included: it takes all of them before it
+    /// submits as many, and `process` and `submit` are paid once for each wait. `None`: every
+    /// completion costs them, and is followed by a submission.
+    pub further: Option<Ns>,
     /// Where it reads: from `start` on, `span` bytes.
     pub start: u64,
     /// See `start`.
     pub span: u64,
     /// One block after the other, or anywhere.
     pub sequential: bool,
-    /// CPU time to make and submit one request.
-    pub submit: Ns,
-    /// CPU time to take its completion and do what is to be done with the data.
-    pub process: Ns,
-    /// Spread of `process`: sigma of its logarithm in thousandths.
-    pub process_spread: u32,
-    /// CPU time of each completion after the first that it finds without waiting again,
-    /// its interrupt and the next submission included: it takes all of them before it
-    /// submits as many, and `process` and `submit` are paid once for each wait. `None`: every
-    /// completion costs them, and is followed by a submission.
-    pub further: Option<Ns>,
     /// It writes, or sends.
     pub write: bool,
     /// Bursts with pauses between them, if any.
     pub phases: Option<Phases>,
 }
 
-/// A task that keeps requests in flight and works on what they bring.
+/// A task that keeps requests in flight and works on what they bring. Laid out as written:
+/// two lines of the cache have all that a request needs.
 #[derive(Clone, Debug)]
+#[repr(C, align(64))]
 pub struct Reader {
-    settings: ReaderSettings,
     state: State,
-    in_flight: u32,
     position: u64,
-    phase_began: Option<Time>,
+    in_flight: u32,
     /// It has taken a completion since it waited last.
     has_taken: bool,
     /// It has submitted a request since then.
     has_submitted: bool,
+    settings: ReaderSettings,
+    phase_began: Option<Time>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -85,7 +85,7 @@ pub enum QueueKind {
 pub struct Agenda {
     here: Part,
     /// Pending events of which there is one at a time, by [`Event::slot`].
-    slots: Vec<Handle>,
+    slots: [Vec<Handle>; Event::SLOTS],
     sequence: u64,
     popped: u64,
     kind: QueueKind,
@@ -130,7 +130,7 @@ impl Agenda {
     pub fn new(kind: QueueKind) -> Self {
         Self {
             here: Part::new(kind),
-            slots: Vec::new(),
+            slots: [const { Vec::new() }; Event::SLOTS],
             sequence: 0,
             popped: 0,
             kind,
@@ -180,7 +180,7 @@ impl Agenda {
     pub fn at(&mut self, at: Time, event: Event) {
         let key = Key::new(at.max(self.here.now), event.rank(), self.sequence);
         self.sequence += 1;
-        let Some(slot) = event.slot() else {
+        let Some((kind, slot)) = event.slot() else {
             if key.at == self.here.now {
                 let place = self.here.instant.partition_point(|(other, _)| *other > key);
                 self.here.instant.insert(place, (key, event));
@@ -189,11 +189,12 @@ impl Agenda {
             }
             return;
         };
-        if slot >= self.slots.len() {
-            self.slots.resize(slot + 1, Handle::NONE);
+        let slots = &mut self.slots[kind];
+        if slot >= slots.len() {
+            slots.resize(slot + 1, Handle::NONE);
         }
-        match self.slots[slot] {
-            Handle::NONE => self.slots[slot] = self.here.queue.push(key, event),
+        match slots[slot] {
+            Handle::NONE => slots[slot] = self.here.queue.push(key, event),
             handle => self.here.queue.renew(handle, key, event),
         }
     }
@@ -213,8 +214,8 @@ impl Agenda {
             return None;
         };
         debug_assert!(key.at >= self.here.now, "time runs backwards");
-        if let Some(slot) = event.slot() {
-            self.slots[slot] = Handle::NONE;
+        if let Some((kind, slot)) = event.slot() {
+            self.slots[kind][slot] = Handle::NONE;
         }
         self.here.now = key.at;
         self.popped += 1;

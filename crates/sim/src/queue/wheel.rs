@@ -47,7 +47,9 @@ pub struct Wheel {
     waiting: usize,
 }
 
+/// In one line of the cache.
 #[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
 struct Entry {
     key: Key,
     event: Event,

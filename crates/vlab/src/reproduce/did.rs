@@ -7,6 +7,7 @@ use sim::engine::Sim;
 use sim::guest::Task;
 use sim::ids::VmId;
 use sim::machine::Activity;
+use sim::machine::Pcpu;
 use sim::program::Latencies;
 use units::Ns;
 
@@ -105,11 +106,15 @@ pub(super) fn books(sim: &Sim) -> Books {
         }
         sums
     };
+    let for_vm = |pcpu: &Pcpu| {
+        let vms = 0..machine.vms.len() as u32;
+        vms.map(|vm| pcpu.for_vm(VmId(vm))).collect()
+    };
     Books {
         vms: machine.vms.iter().map(|vm| of(&vm.vcpus)).collect(),
         switches: machine.pcpus.iter().map(|p| p.turns).sum(),
         spent: machine.pcpus.iter().map(|p| p.spent).collect(),
-        for_vm: machine.pcpus.iter().map(|p| p.for_vm.clone()).collect(),
+        for_vm: machine.pcpus.iter().map(for_vm).collect(),
     }
 }
 

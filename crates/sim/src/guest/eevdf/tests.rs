@@ -44,7 +44,7 @@ fn queue(vruntimes: [u64; 3], order: &[TaskId]) -> Guest {
         task.vruntime = at(us);
         task.deadline = at(us + 1400);
     }
-    guest.cpus[0].queue = order[1..].to_vec();
+    guest.cpus[0].queue = order[1..].into();
     guest.cpus[0].current = Some(order[0]);
     guest.cpus[0].min_vruntime = at(0);
     guest.protect(0, order[0]);

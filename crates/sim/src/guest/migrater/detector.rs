@@ -236,7 +236,7 @@ impl Guest {
             seat.held = false;
             seat.lever = policy::guest::wakeup::Lever::Off;
             let t = &mut self.tasks[task.index()];
-            t.mask = t.owned_mask;
+            t.mask = t.owned_mask.clone();
             t.lever = None;
         }
     }
@@ -475,7 +475,7 @@ mod tests {
         assert!(seat(&sim).held);
         sim.run_until(Time::ZERO + Ns::from_ms(320));
         assert!(!seat(&sim).held);
-        assert_eq!(sim.guest(VmId(0)).tasks()[0].mask, CpuSet::first(2));
+        assert_eq!(sim.guest(VmId(0)).tasks()[0].mask.set(), CpuSet::first(2));
     }
 
     /// Two VMs of 11 and 12.1 ms each: a cycle of 24.2 at most, legs of 145 ms, and a rest of

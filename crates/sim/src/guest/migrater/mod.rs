@@ -253,7 +253,7 @@ impl Guest {
 
     /// The set in which the daemon may move a task.
     fn owned(&self, task: TaskId) -> CpuSet {
-        self.tasks[task.index()].owned_mask
+        self.tasks[task.index()].owned_mask.set()
     }
 
     /// Tells the policy's words for a move apart.

@@ -68,7 +68,7 @@ impl Guest {
         {
             return false;
         }
-        self.tasks[task.index()].mask = CpuSet::only(to);
+        self.tasks[task.index()].mask = CpuSet::only(to).into();
         if from == to.index() {
             return true;
         }
