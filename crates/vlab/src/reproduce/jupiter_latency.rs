@@ -6,15 +6,10 @@
 //! the same author ran; MongoDB as in Fig 4.14. Neither the numbers of clients nor
 //! what they wait for are stated.
 
-use experiment::scenario::median_of_mean;
-use sim::device::SsdSettings;
-use units::Ns;
-
 use super::jupiter::SYSTEMS;
 use super::jupiter::cpus;
 use super::jupiter::machine;
 use super::jupiter_more::client;
-use super::mix::Dev;
 use super::mix::Effort;
 use super::mix::Mix;
 use super::mix::Task;
@@ -23,24 +18,13 @@ use super::mix::run;
 use super::outcome::Outcome;
 use super::parameters::Parameters;
 use super::vmigrater;
+use super::vsmtio::device;
 use super::workloads::wait;
 use super::workloads::work;
 
 /// What PgSql and DBT1 wait for; device 0 is the SSD, MongoDB's.
 const PGSQL: u32 = 1;
 const DBT1: u32 = 2;
-
-/// A device that takes as long as a benchmark of 13.4 waits.
-fn waits(p: &Parameters, mean: Ns) -> anyhow::Result<Dev> {
-    let spread_permille = (p.get("smt.wait_spread")? * 1000.0) as u32;
-    Ok(Dev::Ssd(SsdSettings {
-        latency: median_of_mean(mean, spread_permille),
-        spread_permille,
-        channels: p.count("smt.channels")?,
-        rate: p.whole("smt.mb_per_s")? * 1_000_000,
-        turn: Ns::ZERO,
-    }))
-}
 
 /// A server with its clients.
 fn server(p: &Parameters, task: impl Fn(u32) -> anyhow::Result<Task>) -> anyhow::Result<Vm> {
@@ -54,8 +38,8 @@ fn beside(p: &Parameters, vms: Vec<Vm>) -> anyhow::Result<Mix> {
     let mut mix = machine(p, vms)?;
     mix.devices = vec![
         vmigrater::ssd(p)?,
-        waits(p, wait(p, "smt-pgsql")?)?,
-        waits(p, wait(p, "smt-dbt1")?)?,
+        device(p, wait(p, "smt-pgsql")?)?,
+        device(p, wait(p, "smt-dbt1")?)?,
     ];
     Ok(mix)
 }

@@ -25,6 +25,7 @@ use super::mix::run;
 use super::outcome::Outcome;
 use super::parameters::Parameters;
 use super::platforms;
+use super::workloads::Wait;
 use super::workloads::wait as waits;
 use super::workloads::work;
 
@@ -68,13 +69,30 @@ pub(super) const BENCHMARKS: [Benchmark; 8] = [
 
 const PLATFORM: &str = "paper-smt";
 
-/// A machine of `threads` hyperthreads and this mean device time.
-pub(super) fn machine(p: &Parameters, threads: u32, wait: Ns, vms: Vec<Vm>) -> anyhow::Result<Mix> {
+/// What serves who waits so.
+pub(super) fn device(p: &Parameters, wait: Wait) -> anyhow::Result<Dev> {
+    let spread_permille = (p.get("smt.wait_spread")? * 1000.0) as u32;
+    Ok(Dev::Ssd(SsdSettings {
+        latency: median_of_mean(wait.mean, spread_permille),
+        spread_permille,
+        channels: wait.at_once,
+        rate: p.whole("smt.mb_per_s")? * 1_000_000,
+        turn: Ns::ZERO,
+    }))
+}
+
+/// A machine of `threads` hyperthreads and a device for these waits.
+pub(super) fn machine(
+    p: &Parameters,
+    threads: u32,
+    wait: Wait,
+    vms: Vec<Vm>,
+) -> anyhow::Result<Mix> {
     machine_of(p, "smt.groups", threads, wait, vms)
 }
 
 /// That of table 3.1 and Fig 3.1: two VMs of 48 vCPUs.
-pub(super) fn motivation_machine(p: &Parameters, wait: Ns, vms: Vec<Vm>) -> anyhow::Result<Mix> {
+pub(super) fn motivation_machine(p: &Parameters, wait: Wait, vms: Vec<Vm>) -> anyhow::Result<Mix> {
     let threads = p.count("smt.threads")?;
     machine_of(p, "smt.motivation_groups", threads, wait, vms)
 }
@@ -84,29 +102,17 @@ fn machine_of(
     p: &Parameters,
     groups: &str,
     threads: u32,
-    wait: Ns,
+    wait: Wait,
     mut vms: Vec<Vm>,
 ) -> anyhow::Result<Mix> {
     if p.get(groups)? != 0.0 {
         vms = vms.into_iter().map(Vm::grouped).collect();
     }
-    let spread_permille = (p.get("smt.wait_spread")? * 1000.0) as u32;
-    let channels = p.count("smt.channels")?;
-    let rate = p.whole("smt.mb_per_s")? * 1_000_000;
-    let device = |mean: Ns| {
-        Dev::Ssd(SsdSettings {
-            latency: median_of_mean(mean, spread_permille),
-            spread_permille,
-            channels,
-            rate,
-            turn: Ns::ZERO,
-        })
-    };
     Ok(Mix {
         pcpus: threads,
         smt: Some(platforms::smt(p)?),
         costs: platforms::costs(p, PLATFORM)?,
-        devices: vec![device(wait), device(waits(p, "smt-nginx")?)],
+        devices: vec![device(p, wait)?, device(p, waits(p, "smt-nginx")?)?],
         driver: None,
         vms,
         slice: Ns::from_ms(p.whole("smt.slice_ms")?),
@@ -161,9 +167,11 @@ pub(super) fn smt(p: &Parameters, effort: Effort<'_>) -> anyhow::Result<Outcome>
         vm
     };
     let matmul = || -> anyhow::Result<Vm> { Ok(pinned(cpu_vm(p, 1)?, 0)) };
-    let speed = |others: Vec<Vm>, wait: Ns, policy: &str| -> anyhow::Result<f64> {
+    let message = waits(p, "smt-sockperf")?;
+    let speed = |others: Vec<Vm>, mean: Ns, policy: &str| -> anyhow::Result<f64> {
         let mut vms = vec![matmul()?];
         vms.extend(others);
+        let wait = Wait { mean, ..message };
         let mut mix = machine(p, 2, wait, vms)?;
         // Who switches all the time does nothing else: what they do in between is short.
         mix.costs.vcpu_switch = Ns::from_ms(1);

@@ -49,7 +49,7 @@ impl Kind {
                     "process",
                     "spread_permille",
                 ],
-                &["wait", "on", "off"],
+                &["wait", "at_once", "on", "off"],
             ),
             Self::Echo => (&["work"], &[]),
             Self::Backend => (&["work", "copies_mb_per_s"], &[]),
@@ -256,13 +256,26 @@ pub(super) fn reader(p: &Parameters, name: &str, device: u32, start: u64) -> any
     }
 }
 
-/// How long this program waits for a request, in the mean.
+/// What a program of 13.4 waits for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wait {
+    /// For how long, while few do.
+    pub(super) mean: Ns,
+    /// So many requests are worked on at the same time; others queue.
+    pub(super) at_once: u32,
+}
+
+/// What this program waits for.
 ///
 /// # Errors
 /// There is none of this name, or nothing is said of it.
-pub(super) fn wait(p: &Parameters, name: &str) -> anyhow::Result<Ns> {
+pub(super) fn wait(p: &Parameters, name: &str) -> anyhow::Result<Wait> {
     let entry = p.workloads().get(name)?;
-    Numbers { p, entry }.length("wait")
+    let numbers = Numbers { p, entry };
+    Ok(Wait {
+        mean: numbers.length("wait")?,
+        at_once: numbers.count("at_once")?,
+    })
 }
 
 /// A paragraph or section of the sources, a published row, or a choice with its reason.
