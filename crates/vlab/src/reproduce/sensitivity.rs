@@ -397,7 +397,7 @@ mod tests {
         };
         assert_eq!(computing.read_by, ["vsmtio-smt"]);
         let values: Vec<f64> = computing.variations.iter().map(|v| v.value).collect();
-        assert_eq!(values, [0.4, 0.6]);
+        assert_eq!(values, [0.4, 0.5, 0.6]);
         for variation in &computing.variations {
             assert_eq!((variation.rows, variation.moved), (4, 1), "{variation:?}");
         }
