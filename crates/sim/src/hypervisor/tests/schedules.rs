@@ -230,12 +230,8 @@ fn gangs_run_together() {
     assert_eq!(of_vm(0), of_vm(1));
 }
 
-/// O3: what a strict gang is given is its own, used or not. A VM of one hog and one sleeper
-/// beside two hogs: a slice each in turn. By the CPU time that they use the first one
-/// would have two slices for each of the second.
-#[test]
-fn a_strict_gang_pays_for_the_pcpus_that_it_leaves_idle() {
-    let vms = [vm(&[&[Hog], &[]]), vm(&[&[Hog], &[Hog]])];
+/// Gangs that keep the pCPUs of idle members, in slices of 10 ms.
+fn strict_gangs() -> Box<dyn Hypervisor> {
     let settings = CoschedSettings {
         mode: Mode::Gang(gang::Settings {
             members: gang::Members::All,
@@ -244,8 +240,16 @@ fn a_strict_gang_pays_for_the_pcpus_that_it_leaves_idle() {
         slice: Ns::from_ms(10),
         wakeup_granularity: Ns::from_ms(4),
     };
-    let policy = Box::new(Cosched::new("cosched", settings));
-    let outcome = run(policy, 2, false, FREE, &vms, Ns::from_ms(400));
+    Box::new(Cosched::new("cosched", settings))
+}
+
+/// O3: what a strict gang is given is its own, used or not. A VM of one hog and one sleeper
+/// beside two hogs: a slice each in turn. By the CPU time that they use the first one
+/// would have two slices for each of the second.
+#[test]
+fn a_strict_gang_pays_for_the_pcpus_that_it_leaves_idle() {
+    let vms = [vm(&[&[Hog], &[]]), vm(&[&[Hog], &[Hog]])];
+    let outcome = run(strict_gangs(), 2, false, FREE, &vms, Ns::from_ms(400));
     let ran = ms(&outcome.ran());
     assert!(
         ran[0].abs_diff(200) <= 2 && ran[1].abs_diff(400) <= 4,
@@ -259,16 +263,7 @@ fn a_strict_gang_pays_for_the_pcpus_that_it_leaves_idle() {
 fn who_comes_back_to_its_gang_stays_where_it_was() {
     let naps = |us| Naps(Ns::from_us(300), Ns::from_us(us));
     let vms = [vm(&[&[naps(500)], &[naps(700)], &[Hog]])];
-    let settings = CoschedSettings {
-        mode: Mode::Gang(gang::Settings {
-            members: gang::Members::All,
-            ..gang::Settings::default()
-        }),
-        slice: Ns::from_ms(10),
-        wakeup_granularity: Ns::from_ms(4),
-    };
-    let policy = Box::new(Cosched::new("cosched", settings));
-    let outcome = run(policy, 3, false, FREE, &vms, Ns::from_ms(8));
+    let outcome = run(strict_gangs(), 3, false, FREE, &vms, Ns::from_ms(8));
     let vcpus = &outcome.sim.machine().vcpus;
     assert!(vcpus[0].wakeups > 5, "{}", vcpus[0].wakeups);
     let moved: Vec<u64> = vcpus.iter().map(|v| v.migrations).collect();
