@@ -151,14 +151,14 @@ fn jupiter(name: &str, sharing: &Sharing) -> Option<JupiterSettings> {
     };
     Some(match name {
         "jupiter" => all,
-        "jupiter-dats" => {
-            let dats = all.dats;
-            JupiterSettings { dats, ..none }
-        }
-        "jupiter-dasl" => {
-            let dasl = all.dasl;
-            JupiterSettings { dasl, ..none }
-        }
+        "jupiter-dats" => JupiterSettings {
+            dats: all.dats,
+            ..none
+        },
+        "jupiter-dasl" => JupiterSettings {
+            dasl: all.dasl,
+            ..none
+        },
         // O6, on balance scheduling: a bucket of one period.
         "leaky-bucket" => {
             let bucket = Some(PERIOD);
