@@ -159,8 +159,9 @@ impl Plan {
                     off: off.scaled(longer, steps),
                 };
                 // Evenly spread over the period, none of them ending before a
-                // minimal slice.
-                let first_on = (pair.on + pair.period().scaled(nth, count)).max(MIN_ON);
+                // minimal slice or later than any first slice may.
+                let first_on = pair.on + pair.period().scaled(nth, count);
+                let first_on = first_on.clamp(MIN_ON, MAX_ON + MAX_OFF);
                 Lane {
                     cpu,
                     first_on,

@@ -82,6 +82,15 @@ fn without_a_sweep_all_cpus_are_asked_the_same() {
     );
 }
 
+/// As a guest that has its host to itself has: the longest slice on every CPU.
+#[test]
+fn slices_of_any_length_that_is_allowed_can_be_spread() {
+    for on in [MIN_ON, ms(5_000), ms(8_000), MAX_ON] {
+        let plan = Plan::fixed(on, MIN_OFF, 0, &CpuSet::first(4)).unwrap();
+        assert_eq!(plan.lanes().len(), 4);
+    }
+}
+
 #[test]
 fn errors_name_the_field_its_value_and_the_range() {
     let refused = |plan: Result<Plan, PlanError>| plan.unwrap_err().to_string();
