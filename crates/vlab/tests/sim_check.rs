@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use experiment::result::Phase;
 use experiment::result::RunResult;
 use experiment::result::TaskState;
 use experiment::scenario::Arm;
@@ -181,6 +182,67 @@ fn ratios_to_solo_are_within_what_was_measured_on_a_disk_with_one_queue() {
     ratios_to_solo("check-freezer-disk.toml");
 }
 
+/// Mean of rates and its standard error.
+fn mean(rates: &[f64]) -> (f64, f64) {
+    let count = rates.len() as f64;
+    let mean = rates.iter().sum::<f64>() / count;
+    let squares: f64 = rates.iter().map(|rate| (rate - mean).powi(2)).sum();
+    (mean, (squares / (count - 1.0) / count).sqrt())
+}
+
+/// Rates of one configuration, round by round.
+fn rates(result: &RunResult, row: &Measured) -> Vec<f64> {
+    let same = |phase: &&Phase| {
+        (&phase.load, &phase.arm, phase.vms_per_pcpu) == (&row.load, &row.arm, row.vms_per_pcpu)
+    };
+    let io = result.phases.iter().filter(same);
+    io.filter_map(|phase| phase.io.as_ref().map(|io| io.ops_per_s))
+        .collect()
+}
+
+/// All completions on one vCPU, both days on the faster bed. Rounds are of two kinds, so that
+/// means are compared: a simulated one is within a tenth of the measured one or within two of
+/// its standard errors. Known misses: the published profile, whose requests take longer while
+/// both vCPUs are on than is simulated, and vanilla with 4 VMs at depth 8 (docs/reproduction.md).
+#[test]
+fn on_a_disk_with_one_queue_means_are_as_measured_but_for_known_misses() {
+    let mut scenario = scenario("check-freezer-disk-faster.toml");
+    scenario.measure.rounds = ROUNDS;
+    let (result, _) = simulate(&scenario).expect("the simulator has all of it");
+    let days = ["2026-11-27", "2026-11-28"].map(|day| {
+        let file = format!("../../docs/results/check-freezer-disk-{day}.json");
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+        RunResult::load(&path).expect("a result of this project")
+    });
+    let (mut compared, mut wrong) = (0, Vec::new());
+    for row in &scenario.measured {
+        let measured: Vec<f64> = days.iter().flat_map(|day| rates(day, row)).collect();
+        let (real, se) = mean(&measured);
+        let (simulated, _) = mean(&rates(&result, row));
+        println!(
+            "| {} | {} | {} | {real:.0} ± {se:.0} | {simulated:.0} | {:+.0} % |",
+            row.load,
+            row.vms_per_pcpu,
+            row.arm,
+            (simulated / real - 1.0) * 100.0
+        );
+        let known = match (row.load.as_str(), row.arm.as_str(), row.vms_per_pcpu) {
+            (_, "published", 2) => 0.22,
+            (_, "published", 4) => 0.30,
+            (_, "published", 8) => 0.42,
+            ("randread-qd8", "vanilla", 4) => 0.35,
+            (_, "solo", _) => 0.18,
+            _ => TOLERANCE.max(2.0 * se / real),
+        };
+        if (simulated / real - 1.0).abs() > known {
+            wrong.push((row, real, se, simulated));
+        }
+        compared += 1;
+    }
+    assert_eq!(compared, 26);
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
 /// Beside compute on each vCPU a reader stays on the one on which it began, and either all its
 /// completions arrive there or none. Measured with SCHED_FIFO and 4 VMs, eight rounds, of which
 /// three have 943 to 1269 requests/s and five 5818 to 6591.
@@ -188,6 +250,8 @@ fn ratios_to_solo_are_within_what_was_measured_on_a_disk_with_one_queue() {
 fn where_a_reader_begins_decides_what_it_gets_of_a_disk_with_one_queue() {
     let mut scenario = scenario("check-freezer-disk-faster.toml");
     scenario.measure.rounds = 6;
+    let sim = scenario.sim.as_mut().expect("it is simulated");
+    sim.io_elsewhere_permille = 500;
     scenario.sharing.vms_per_pcpu = vec![4];
     scenario.loads.retain(|load| load.name == "randread-qd1");
     scenario.arms.retain(|arm| arm.name == "fifo");

@@ -183,7 +183,7 @@ pub(super) struct Sim {
     pub(super) threads_per_core: Option<Spanned<i64>>,
     pub(super) cpu_speed_permille: Option<Spanned<i64>>,
     pub(super) timer_late: Option<Spanned<String>>,
-    pub(super) io_start: Option<Spanned<String>>,
+    pub(super) io_elsewhere_permille: Option<Spanned<i64>>,
     pub(super) completion_vcpu: Option<Spanned<i64>>,
     pub(super) submit: Option<Spanned<String>>,
     pub(super) process: Option<Spanned<String>>,

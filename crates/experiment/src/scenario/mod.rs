@@ -52,7 +52,6 @@ pub use policy::PolicyKey;
 pub use policy::PolicyKind;
 pub use policy::PolicySettings;
 pub use policy::PolicyValue;
-pub use sim::IoStart;
 pub use sim::Measured;
 pub use sim::Others;
 pub use sim::SimSpec;

@@ -33,9 +33,12 @@ pub struct SimSpec {
     /// 0..=1 s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timer_late: Option<Ns>,
-    /// Where the I/O tasks of a round begin.
-    #[serde(default, skip_serializing_if = "IoStart::is_last")]
-    pub io_start: IoStart,
+    /// In how many rounds of a thousand, evenly spread, the first I/O task begins on another
+    /// vCPU than the last one; each other task begins on the vCPU before. Beside compute on
+    /// each vCPU a task stays where it begins, and whether that is where its completions
+    /// arrive decides what it gets. 0..=1000.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub io_elsewhere_permille: u32,
     /// The vCPU on which all completions of the disk arrive; `None`: where they
     /// were submitted.
     pub completion_vcpu: Option<u32>,
@@ -65,6 +68,24 @@ const fn is_same_speed(permille: &u32) -> bool {
     *permille == same_speed()
 }
 
+const fn is_zero(permille: &u32) -> bool {
+    *permille == 0
+}
+
+impl SimSpec {
+    /// On which vCPU the first I/O task of a round begins, counted down from the last one,
+    /// where there are `cpus`: 0 is the last one.
+    #[must_use]
+    pub fn begins_at(&self, round: u32, cpus: u32) -> u32 {
+        let elsewhere = |rounds: u64| rounds * u64::from(self.io_elsewhere_permille) / 1000;
+        let (before, now) = (elsewhere(round.into()), elsewhere(u64::from(round) + 1));
+        if before == now || cpus < 2 {
+            return 0;
+        }
+        1 + (before % u64::from(cpus - 1)) as u32
+    }
+}
+
 impl Default for SimSpec {
     fn default() -> Self {
         Self {
@@ -76,7 +97,7 @@ impl Default for SimSpec {
             threads_per_core: 1,
             cpu_speed_permille: same_speed(),
             timer_late: None,
-            io_start: IoStart::Last,
+            io_elsewhere_permille: 0,
             completion_vcpu: None,
             submit: None,
             process: None,
@@ -99,24 +120,6 @@ pub enum Others {
     Compute,
 }
 
-/// On which vCPU the first I/O task begins; each other one on the one before.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum IoStart {
-    /// The last one, in all rounds.
-    #[default]
-    Last,
-    /// Another one in each round. Beside compute on each vCPU a task stays where it
-    /// begins, and whether that is where its completions arrive decides what it gets.
-    InTurn,
-}
-
-impl IoStart {
-    fn is_last(&self) -> bool {
-        *self == Self::Last
-    }
-}
-
 /// A figure that was measured elsewhere, to be shown beside the simulated one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
@@ -134,4 +137,28 @@ pub struct Measured {
     pub high: Option<f64>,
     /// Where and when.
     pub source: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_that_begin_elsewhere_are_spread_evenly() {
+        let begins = |permille, cpus, rounds| -> Vec<u32> {
+            let spec = SimSpec {
+                io_elsewhere_permille: permille,
+                ..SimSpec::default()
+            };
+            (0..rounds)
+                .map(|round| spec.begins_at(round, cpus))
+                .collect()
+        };
+        assert_eq!(begins(0, 2, 4), [0; 4]);
+        assert_eq!(begins(500, 2, 6), [0, 1, 0, 1, 0, 1]);
+        assert_eq!(begins(1000, 3, 4), [1, 2, 1, 2], "on each of the others");
+        assert_eq!(begins(1000, 1, 2), [0; 2], "there is no other");
+        let third = begins(333, 2, 300);
+        assert_eq!(third.iter().sum::<u32>(), 99);
+    }
 }

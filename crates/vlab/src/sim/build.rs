@@ -2,7 +2,6 @@
 //! From a step of a scenario to a simulation.
 
 use experiment::scenario::ArmKind;
-use experiment::scenario::IoStart;
 use experiment::scenario::Load;
 use experiment::scenario::LoadKind;
 use experiment::scenario::Others;
@@ -266,10 +265,7 @@ fn add_load(
         write: false,
         phases: None,
     };
-    let turn = match spec.io_start {
-        IoStart::Last => 0,
-        IoStart::InTurn => step.round,
-    };
+    let turn = spec.begins_at(step.round, cpus);
     let threads = match &load.kind {
         LoadKind::Idle => 0,
         LoadKind::Pulse {

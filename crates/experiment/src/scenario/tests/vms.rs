@@ -553,8 +553,8 @@ fn every_error_names_line_field_value_and_what_is_right() {
         ),
         (
             "cpus = 4\n",
-            "cpus = 4\n[sim]\nio_start = \"in-turn\"\n",
-            &["s.toml:8:", "`sim.io_start` is set", "[[vm]]"],
+            "cpus = 4\n[sim]\nio_elsewhere_permille = 500\n",
+            &["s.toml:8:", "`sim.io_elsewhere_permille` is set", "[[vm]]"],
         ),
     ];
     errors_say(GOOD, cases, error_of);

@@ -5,7 +5,6 @@ use toml::Spanned;
 use units::Ns;
 
 use super::super::Arm;
-use super::super::IoStart;
 use super::super::Known;
 use super::super::Load;
 use super::super::Measured;
@@ -53,7 +52,10 @@ pub(super) fn sim(
         ),
         ("disk_latency", raw.disk_latency.as_ref().map(Spanned::span)),
         ("disk_begin", raw.disk_begin.as_ref().map(Spanned::span)),
-        ("io_start", raw.io_start.as_ref().map(Spanned::span)),
+        (
+            "io_elsewhere_permille",
+            raw.io_elsewhere_permille.as_ref().map(Spanned::span),
+        ),
     ] {
         if let Some(span) = span.filter(|_| own_vms) {
             let expected = "[[vm]] and [[device]] say this; leave it out";
@@ -72,17 +74,6 @@ pub(super) fn sim(
             other => {
                 let expected = "write \"phantom\", \"same\" or \"compute\"";
                 return Err(at.value(others.span(), "sim.others", quoted(other), expected));
-            }
-        },
-    };
-    let io_start = match raw.io_start {
-        None => default.io_start,
-        Some(start) => match start.as_ref().as_str() {
-            "last" => IoStart::Last,
-            "in-turn" => IoStart::InTurn,
-            other => {
-                let expected = "write \"last\" or \"in-turn\"";
-                return Err(at.value(start.span(), "sim.io_start", quoted(other), expected));
             }
         },
     };
@@ -127,7 +118,12 @@ pub(super) fn sim(
             100..=10_000,
         )?
         .unwrap_or(default.cpu_speed_permille),
-        io_start,
+        io_elsewhere_permille: number(
+            raw.io_elsewhere_permille,
+            "sim.io_elsewhere_permille",
+            0..=1000,
+        )?
+        .unwrap_or(default.io_elsewhere_permille),
         timer_late: length(raw.timer_late, "sim.timer_late")?,
         completion_vcpu: number(raw.completion_vcpu, "sim.completion_vcpu", 0..=cpus - 1)?,
         submit: length(raw.submit, "sim.submit")?,
