@@ -128,6 +128,7 @@ pub(super) struct Vm {
     pub(super) migration: Option<Spanned<String>>,
     pub(super) backend: Option<Spanned<String>>,
     pub(super) copies_mb_per_s: Option<Spanned<f64>>,
+    pub(super) queues: Option<Spanned<String>>,
 }
 
 /// All keys of all kinds, as in [`Load`].

@@ -57,6 +57,7 @@ pub use sim::Others;
 pub use sim::SimSpec;
 pub use vm::Class;
 pub use vm::Pins;
+pub use vm::Queues;
 pub use vm::Vm;
 
 /// A validated experiment.

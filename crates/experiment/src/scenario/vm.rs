@@ -38,12 +38,36 @@ pub struct Vm {
     /// What a task loses when it runs on another vCPU than before; `None`: the
     /// platform's or the application's.
     pub migration: Option<Ns>,
-    /// Of a driver domain: its work for each entry of its ring, by a task per vCPU.
+    /// Of a driver domain and a far end: its work for each entry of its ring, by a task per
+    /// vCPU.
     pub backend: Option<Ns>,
-    /// Of a driver domain: how fast it copies what goes through a network, in MB/s;
-    /// `None`: at once.
+    /// Of them: how fast they copy what goes through a network, in MB/s; `None`: at once.
     #[serde(default)]
     pub copies_mb_per_s: Option<f64>,
+    /// Of a driver domain: which of its tasks serves what.
+    #[serde(default, skip_serializing_if = "Queues::is_per_vm")]
+    pub queues: Queues,
+}
+
+/// Which of a driver domain's tasks serves what.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Queues {
+    /// All that a VM asks for is in one ring.
+    #[default]
+    PerVm,
+    /// Each of its tasks has a ring of its own (several queues of one interface).
+    PerStream,
+}
+
+impl Queues {
+    /// Their names in a scenario.
+    pub const NAMES: [(&'static str, Self); 2] =
+        [("per-vm", Self::PerVm), ("per-stream", Self::PerStream)];
+
+    fn is_per_vm(&self) -> bool {
+        *self == Self::PerVm
+    }
 }
 
 impl Vm {
@@ -83,14 +107,24 @@ pub enum Class {
     Io,
     /// It serves the others' I/O (6.1, S3).
     DriverDomain,
+    /// The other end of the networks behind the driver domain is here, and not outside of
+    /// the host: what guests send goes through it before it is answered.
+    FarEnd,
 }
 
 impl Class {
+    /// It serves what others ask for, and has no load of its own.
+    #[must_use]
+    pub const fn serves(self) -> bool {
+        matches!(self, Self::DriverDomain | Self::FarEnd)
+    }
+
     /// Their names in a scenario.
-    pub const NAMES: [(&'static str, Self); 4] = [
+    pub const NAMES: [(&'static str, Self); 5] = [
         ("general", Self::General),
         ("io", Self::Io),
         ("latency-sensitive", Self::Io),
         ("driver-domain", Self::DriverDomain),
+        ("far-end", Self::FarEnd),
     ];
 }

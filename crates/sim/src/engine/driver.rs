@@ -6,6 +6,10 @@
 //! The device's completion takes the same way back: ring, event, task, and then a
 //! response event for the guest (d, e). So each request waits twice for a vCPU of
 //! the driver domain, which the host schedules like any other.
+//!
+//! The far end of a network may be a VM of the same host. What a guest sends is then
+//! put into a ring of that VM by the driver domain, and a task there works on it before
+//! the network has it.
 
 use std::collections::VecDeque;
 
@@ -21,17 +25,75 @@ use crate::ids::VmId;
 /// What a backend task is to do with an entry of its ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Give it to the device.
+    /// Give it to the device, or to the VM at the network's far end.
     Request,
+    /// That VM has it: give it to the device.
+    Received,
     /// Tell the guest.
     Response,
+}
+
+/// Which of the driver domain's tasks serves what.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Queues {
+    /// All that a VM asks for is in one ring.
+    #[default]
+    PerVm,
+    /// Each of its tasks has its own: an interface with several queues, of which a stream
+    /// is always in the same one (Linux' netback since 3.16).
+    PerStream,
+}
+
+impl Queues {
+    /// Which of `count` tasks serves a VM's task. Where a VM's streams have queues of their
+    /// own, they are as far apart as can be: which one a stream is in is a matter of a hash,
+    /// and the kernel that serves them spreads them over its vCPUs.
+    fn place(self, vm: usize, task: usize, count: usize) -> usize {
+        let flow = match self {
+            Self::PerVm => vm,
+            Self::PerStream => vm + task * (count / 2).max(1),
+        };
+        flow % count.max(1)
+    }
 }
 
 /// The driver domain.
 #[derive(Debug)]
 pub(super) struct Driver {
+    own: Rings,
+    queues: Queues,
+    /// The VM at the far end of networks.
+    far_end: Option<Rings>,
+}
+
+/// The rings that the tasks of a VM serve.
+#[derive(Debug)]
+struct Rings {
     vm: VmId,
     backends: Vec<Backend>,
+}
+
+impl Rings {
+    fn new(vm: VmId, tasks: &[TaskId]) -> Self {
+        let backend = |task: &TaskId| Backend {
+            task: *task,
+            ring: VecDeque::new(),
+        };
+        Self {
+            vm,
+            backends: tasks.iter().map(backend).collect(),
+        }
+    }
+
+    fn held(&self) -> u64 {
+        self.backends.iter().map(|b| b.ring.len() as u64).sum()
+    }
+
+    /// The oldest entry of the ring that `task` serves.
+    fn take(&mut self, task: TaskId) -> Option<(DeviceId, Io, Stage)> {
+        let backend = self.backends.iter_mut().find(|b| b.task == task)?;
+        backend.ring.pop_front()
+    }
 }
 
 #[derive(Debug)]
@@ -43,7 +105,7 @@ struct Backend {
 impl Driver {
     /// Requests and completions in its rings.
     pub(super) fn held(&self) -> u64 {
-        self.backends.iter().map(|b| b.ring.len() as u64).sum()
+        self.own.held() + self.far_end.as_ref().map_or(0, Rings::held)
     }
 }
 
@@ -52,15 +114,30 @@ impl Sim {
     /// [`crate::program::Step::Serve`] once for each message; VM n is served by the
     /// n-th, modulo their number.
     pub fn set_driver(&mut self, vm: VmId, backends: &[TaskId]) {
-        let backend = |task: &TaskId| Backend {
-            task: *task,
-            ring: VecDeque::new(),
-        };
         self.machine.vms[vm.index()].driver_domain = true;
         self.driver = Some(Driver {
-            vm,
-            backends: backends.iter().map(backend).collect(),
+            own: Rings::new(vm, backends),
+            far_end: None,
+            queues: Queues::default(),
         });
+    }
+
+    /// How what guests ask for is spread over the driver domain's tasks.
+    pub fn set_queues(&mut self, queues: Queues) {
+        match &mut self.driver {
+            Some(driver) => driver.queues = queues,
+            None => debug_assert!(false, "queues without a driver domain"),
+        }
+    }
+
+    /// Makes `vm` the far end of the networks behind the driver domain. Its `receivers`
+    /// are such tasks, too, one for each queue of its interface; a stream is always in
+    /// the same queue.
+    pub fn set_far_end(&mut self, vm: VmId, receivers: &[TaskId]) {
+        match &mut self.driver {
+            Some(driver) => driver.far_end = Some(Rings::new(vm, receivers)),
+            None => debug_assert!(false, "a far end without a driver domain"),
+        }
     }
 
     /// A request of a guest: to the device, or into the ring first.
@@ -85,16 +162,28 @@ impl Sim {
 
     /// A backend task has worked on the oldest entry of its ring.
     pub(super) fn serve(&mut self, vm: VmId, task: TaskId) {
-        let driver = self.driver.as_mut().filter(|driver| driver.vm == vm);
-        let backend = driver.and_then(|driver| driver.backends.iter_mut().find(|b| b.task == task));
-        let Some((id, io, stage)) = backend.and_then(|backend| backend.ring.pop_front()) else {
+        let entry = self.driver.as_mut().and_then(|driver| {
+            let far_end = driver.far_end.as_mut();
+            let mut rings = std::iter::once(&mut driver.own).chain(far_end);
+            rings.find(|rings| rings.vm == vm)?.take(task)
+        });
+        let Some((id, io, stage)) = entry else {
             debug_assert!(false, "task {task} of VM {vm} serves nothing");
             return;
         };
         match stage {
-            Stage::Request => self.with_device(id, |device, cx| device.submit(io, cx)),
+            Stage::Request if self.goes_to_far_end(id, &io) => self.ring(id, io, Stage::Received),
+            Stage::Request | Stage::Received => {
+                self.with_device(id, |device, cx| device.submit(io, cx));
+            }
             Stage::Response => self.respond(id, io),
         }
+    }
+
+    /// Is this sent to a VM of the same host?
+    fn goes_to_far_end(&self, id: DeviceId, io: &Io) -> bool {
+        let has_far_end = (self.driver.as_ref()).is_some_and(|driver| driver.far_end.is_some());
+        has_far_end && io.request.write && self.devices[id.index()].device.is_copied()
     }
 
     fn is_behind_driver(&self, id: DeviceId) -> bool {
@@ -110,19 +199,41 @@ impl Sim {
             return;
         };
         // Data goes with the request that writes and with the response of one that reads.
-        let with_data = io.request.write == (stage == Stage::Request);
+        let with_data = io.request.write == (stage != Stage::Response);
         let copied = with_data && self.devices[id.index()].device.is_copied();
         let bytes = if copied { io.request.bytes } else { 0 };
-        let count = driver.backends.len().max(1);
-        let Some(backend) = driver.backends.get_mut(io.vm.index() % count) else {
-            debug_assert!(false, "a driver domain without backends");
+        let (rings, queues) = match (&mut driver.far_end, stage) {
+            (Some(far_end), Stage::Received) => (far_end, Queues::PerStream),
+            _ => (&mut driver.own, driver.queues),
+        };
+        let count = rings.backends.len();
+        let place = queues.place(io.vm.index(), io.task.index(), count);
+        let Some(backend) = rings.backends.get_mut(place) else {
+            debug_assert!(false, "a VM that serves rings without tasks");
             return;
         };
         backend.ring.push_back((id, io, stage));
-        let (vm, task) = (driver.vm, backend.task);
+        let (vm, task) = (rings.vm, backend.task);
         let on: VcpuId = self.guests[vm.index()].tasks()[task.index()].vcpu;
         let vcpu = self.machine.vcpu(vm, on);
         self.agenda
             .at(self.agenda.now(), Event::Message { vcpu, task, bytes });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Six tasks, as many as the driver domain of 13.2 has vCPUs: three VMs with two streams
+    /// each meet nobody, and by VM a VM's streams wait for each other.
+    #[test]
+    fn streams_of_three_vms_have_tasks_of_their_own() {
+        let places = |queues: Queues| -> Vec<usize> {
+            let flows = (1..=3).flat_map(|vm| [(vm, 0), (vm, 1)]);
+            flows.map(|(vm, task)| queues.place(vm, task, 6)).collect()
+        };
+        assert_eq!(places(Queues::PerStream), [1, 4, 2, 5, 3, 0]);
+        assert_eq!(places(Queues::PerVm), [1, 1, 2, 2, 3, 3]);
     }
 }

@@ -13,6 +13,7 @@ mod parts;
 mod pcpu;
 mod vcpu;
 
+pub use self::driver::Queues;
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -321,6 +322,11 @@ impl Sim {
                 self.interrupt(vcpu, Irq::Complete { task, request }, Wake::Io);
             }
             Event::Message { vcpu, task, bytes } => {
+                // To a guest it is an event of the driver domain like a completion.
+                let vm = self.machine.vcpus[vcpu.index()].vm;
+                if !self.machine.vms[vm.index()].driver_domain {
+                    self.io_event(vcpu);
+                }
                 self.interrupt(vcpu, Irq::Message { task, bytes }, Wake::Io);
             }
             Event::Balloon { vcpu, epoch } => {

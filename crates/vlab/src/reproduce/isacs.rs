@@ -5,6 +5,7 @@
 
 use sim::device::NetSettings;
 use sim::device::SsdSettings;
+use sim::engine::Queues;
 
 use super::WHOLE;
 use super::did::Did;
@@ -38,14 +39,34 @@ fn dom0(p: &Parameters) -> anyhow::Result<Vm> {
     Ok(vm)
 }
 
+/// CLIENT-VM's pCPU.
+const CLIENT_PCPU: u32 = 7;
+
+/// CLIENT-VM, the far end of the network: a receiver for each queue of its interface, of
+/// which it has as many as vCPUs.
+fn client_vm(p: &Parameters) -> anyhow::Result<Vm> {
+    let work = work(p, "receiver", 0)?;
+    let vcpus = p.count("xen.client_vcpus")?;
+    let tasks = (0..vcpus).map(|v| Task::on(v, work)).collect();
+    let mut vm = Vm::new(vcpus, tasks);
+    vm.pins = Pins::On(vec![CLIENT_PCPU]);
+    vm.io = false;
+    Ok(vm)
+}
+
 fn machine(p: &Parameters, pcpus: u32, guests: Vec<Vm>) -> anyhow::Result<Mix> {
     let mut vms = vec![dom0(p)?];
     vms.extend(guests.into_iter().map(|mut vm| {
         vm.pins = Pins::On((2..pcpus).collect());
         vm
     }));
+    // In the disk tests that pCPU is the guests'.
+    let far_end = (pcpus <= CLIENT_PCPU).then_some(vms.len() as u32);
+    if far_end.is_some() {
+        vms.push(client_vm(p)?);
+    }
     Ok(Mix {
-        pcpus,
+        pcpus: CLIENT_PCPU + 1,
         smt: None,
         costs: platforms::costs(p, PLATFORM)?,
         devices: vec![
@@ -65,6 +86,8 @@ fn machine(p: &Parameters, pcpus: u32, guests: Vec<Vm>) -> anyhow::Result<Mix> {
             }),
         ],
         driver: Some(0),
+        queues: Queues::PerStream,
+        far_end,
         vms,
         slice: p.us("xen.credit2_slice_us")?,
         tuning: platforms::tuning(p, PLATFORM)?,

@@ -7,6 +7,7 @@
 use sim::device::Elevator;
 use sim::device::HddSettings;
 use sim::device::NetSettings;
+use sim::engine::Queues;
 
 use super::mix::Dev;
 use super::mix::Effort;
@@ -55,7 +56,7 @@ fn machine(
 ) -> anyhow::Result<Mix> {
     let one = work(p, "compute", 0)?;
     let loops = || session(p, (0..vcpus).map(|v| Task::pinned(v, one)).collect());
-    let backend = work(p, "back-end", 0)?;
+    let backend = work(p, "ische-back-end", 0)?;
     let mut dom0 = Vm::new(vcpus, (0..vcpus).map(|v| Task::on(v, backend)).collect());
     dom0.io = false;
     let mut tasks = loops()?;
@@ -84,6 +85,8 @@ fn machine(
             }),
         ],
         driver: Some(0),
+        queues: Queues::default(),
+        far_end: None,
         vms: all,
         slice: p.ms("ische.slice_ms")?,
         tuning: Tuning::default(),

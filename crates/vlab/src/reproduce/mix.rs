@@ -11,6 +11,7 @@ mod runs;
 use sim::device::HddSettings;
 use sim::device::NetSettings;
 use sim::device::SsdSettings;
+use sim::engine::Queues;
 use sim::guest::BalloonSettings;
 use sim::guest::KernelSettings;
 use sim::guest::MigraterSettings;
@@ -238,6 +239,10 @@ pub(super) struct Mix {
     pub(super) devices: Vec<Dev>,
     /// The number of the driver domain's VM; devices are behind it.
     pub(super) driver: Option<u32>,
+    /// Which of its tasks serves what.
+    pub(super) queues: Queues,
+    /// The number of the VM at the far end of networks behind it, if that is one of these.
+    pub(super) far_end: Option<u32>,
     pub(super) vms: Vec<Vm>,
     pub(super) slice: Ns,
     pub(super) tuning: Tuning,

@@ -8,6 +8,7 @@ use experiment::scenario::DeviceKind;
 use experiment::scenario::Elevator;
 use experiment::scenario::Load;
 use experiment::scenario::Pins as PinsOf;
+use experiment::scenario::Queues as QueuesOf;
 use experiment::scenario::Scenario;
 use experiment::scenario::Vm as VmOf;
 use sim::device::Elevator as Scheduler;
@@ -15,6 +16,7 @@ use sim::device::HddSettings;
 use sim::device::NetSettings;
 use sim::device::Path;
 use sim::device::SsdSettings;
+use sim::engine::Queues;
 use sim::engine::Sim;
 use sim::guest::MigraterSettings;
 use sim::hypervisor::NAMES;
@@ -94,7 +96,7 @@ pub(crate) fn all(scenario: &Scenario, alone: bool) -> Vec<(&VmOf, u32)> {
     let mut vms = Vec::new();
     for (index, vm) in scenario.vms.iter().enumerate() {
         let count = match vm.class {
-            Some(Class::DriverDomain) => 1,
+            Some(class) if class.serves() => 1,
             _ if alone => u32::from(index == 0),
             _ => vm.count,
         };
@@ -146,15 +148,25 @@ pub(crate) fn build(request: &Request<'_>) -> anyhow::Result<Sim> {
     for (n, (table, _)) in tables.iter().enumerate() {
         vms.push(vm(request, table, n, &names)?);
     }
-    let driver = tables
-        .iter()
-        .position(|(table, _)| table.class == Some(Class::DriverDomain));
+    let place = |class: Class| {
+        let place = tables
+            .iter()
+            .position(|(table, _)| table.class == Some(class));
+        place.map(|n| n as u32)
+    };
+    let driver = place(Class::DriverDomain);
+    let queues = driver.map_or(QueuesOf::PerVm, |n| tables[n as usize].0.queues);
     let mix = Mix {
         pcpus: scenario.topology.cpus,
         smt: (spec.threads_per_core == 2).then_some(platform.smt),
         costs: platform.costs,
         devices: devices.into_iter().map(|(_, dev)| dev).collect(),
-        driver: driver.map(|n| n as u32),
+        driver,
+        queues: match queues {
+            QueuesOf::PerVm => Queues::PerVm,
+            QueuesOf::PerStream => Queues::PerStream,
+        },
+        far_end: place(Class::FarEnd),
         vms,
         slice: scenario.sharing.slice,
         tuning: platforms::tuning(&Parameters::load(&[])?, &spec.platform)?,

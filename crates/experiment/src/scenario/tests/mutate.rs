@@ -87,6 +87,8 @@ const WORDS: &[&str] = &[
     "hdd",
     "network",
     "driver-domain",
+    "far-end",
+    "queues = \"per-stream\"\n",
     "io",
     "one-to-one",
     "round-robin",

@@ -354,6 +354,21 @@ fn every_error_names_line_field_value_and_what_is_right() {
             &["`vm[2].copies_mb_per_s` is 5", "driver-domain"],
         ),
         (
+            "weight = 512",
+            "queues = \"per-stream\"",
+            &["`vm[2].queues` is \"per-stream\"", "driver-domain"],
+        ),
+        (
+            "backend = \"21 us\"",
+            "queues = \"both\"",
+            &["`vm[1].queues` is \"both\"", "per-vm", "per-stream"],
+        ),
+        (
+            "threads_per_vcpu = 2\nloads = [\"meets\"]",
+            "class = \"far-end\"\ncount = 2",
+            &["s.toml:60:", "`vm[2].class`", "one far end"],
+        ),
+        (
             "copies_mb_per_s = 1800",
             "copies_mb_per_s = 0",
             &["`vm[1].copies_mb_per_s` is 0", "0.001"],

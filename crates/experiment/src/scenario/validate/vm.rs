@@ -12,6 +12,7 @@ use super::super::Load;
 use super::super::LoadKind;
 use super::super::Pins;
 use super::super::Program;
+use super::super::Queues;
 use super::super::ScenarioError;
 use super::super::Vm;
 use super::super::error::Locator;
@@ -49,7 +50,8 @@ pub(super) fn vms(
 ) -> Result<Vec<Vm>, ScenarioError> {
     let mut vms: Vec<Vm> = Vec::new();
     let (mut count, mut vcpus) = (0, 0);
-    let mut driver = false;
+    // Where those that there can be one of are written.
+    let (mut driver, mut far_end) = (None, None);
     for (index, raw) in raw.into_iter().enumerate() {
         let field = |name: &str| format!("vm[{index}].{name}");
         let (span, name) = (raw.span(), raw.get_ref().name.span());
@@ -66,31 +68,44 @@ pub(super) fn vms(
             let expected = format!("at most {MAX_VMS} VMs with {MAX_VCPUS} vCPUs are possible");
             return Err(at.value(span, "vm", found, expected));
         }
-        if vm.class == Some(Class::DriverDomain) {
-            let span = class.unwrap_or(span);
-            let one = vm.count > 1 || std::mem::replace(&mut driver, true);
-            let expected = match (index, one) {
+        let singles = [
+            (
+                Class::DriverDomain,
+                &mut driver,
+                "driver-domain",
+                "driver domain",
+            ),
+            (Class::FarEnd, &mut far_end, "far-end", "far end"),
+        ];
+        for (single, there, name, title) in singles {
+            if vm.class != Some(single) {
+                continue;
+            }
+            let span = class.clone().unwrap_or(span.clone());
+            let more = vm.count > 1 || there.replace(span.clone()).is_some();
+            let expected = match (index, more) {
                 (0, _) => {
-                    "the first [[vm]] is the one under test; write the driver domain after it"
+                    format!("the first [[vm]] is the one under test; write the {title} after it")
                 }
                 (_, true) => {
-                    "one driver domain is all that there is; give the others another class"
+                    format!("one {title} is all that there is; give the others another class")
                 }
-                (_, false) => {
-                    vms.push(vm);
-                    continue;
-                }
+                (_, false) => continue,
             };
-            return Err(at.value(span, field("class"), quoted("driver-domain"), expected));
+            return Err(at.value(span, field("class"), quoted(name), expected));
         }
         vms.push(vm);
     }
     let behind = context.devices.iter().position(|d| d.behind_driver);
-    if let Some(index) = behind.filter(|_| !driver) {
+    if let Some(index) = behind.filter(|_| driver.is_none()) {
         let expected = "add a [[vm]] with class = \"driver-domain\", or write path = \"vhost\"";
         let field = format!("device[{index}].path");
         let span = context.device_paths[index].clone();
         return Err(at.value(span, field, quoted("driver-domain"), expected));
+    }
+    if let Some(span) = far_end.filter(|_| driver.is_none()) {
+        let expected = "it is behind a driver domain; add a [[vm]] with class = \"driver-domain\"";
+        return Err(at.value(span, "vm.class", quoted("far-end"), expected));
     }
     Ok(vms)
 }
@@ -111,7 +126,7 @@ fn vm(
         .as_ref()
         .map(|word| chosen(word, &field("class"), &Class::NAMES, at))
         .transpose()?;
-    let is_driver = class == Some(Class::DriverDomain);
+    let serves = class.is_some_and(Class::serves);
     for (key, span) in [
         ("arm", raw.arm.as_ref().map(Spanned::span)),
         ("loads", raw.loads.as_ref().map(Spanned::span)),
@@ -120,12 +135,13 @@ fn vm(
             raw.threads_per_vcpu.as_ref().map(Spanned::span),
         ),
     ] {
-        if let Some(span) = span.filter(|_| is_driver) {
-            let expected = "a driver domain serves the others and nothing else; leave it out";
+        if let Some(span) = span.filter(|_| serves) {
+            let expected =
+                "a driver domain or a far end serves the others and nothing else; leave it out";
             return Err(at.value(span, field(key), "set", expected));
         }
     }
-    let of_a_driver = [
+    let of_who_serves = [
         (
             "backend",
             raw.backend.as_ref().map(|v| (v.span(), quoted(v.as_ref()))),
@@ -135,12 +151,28 @@ fn vm(
             (raw.copies_mb_per_s.as_ref()).map(|v| (v.span(), v.as_ref().to_string())),
         ),
     ];
-    for (key, set) in of_a_driver {
-        if let Some((span, value)) = set.filter(|_| !is_driver) {
-            let expected = "only a VM of class = \"driver-domain\" has a back-end; leave it out";
+    for (key, set) in of_who_serves {
+        if let Some((span, value)) = set.filter(|_| !serves) {
+            let expected = "only a VM of class = \"driver-domain\" or \"far-end\" has a back-end; leave it out";
             return Err(at.value(span, field(key), value, expected));
         }
     }
+    if let Some(queues) = raw.queues.as_ref()
+        && class != Some(Class::DriverDomain)
+    {
+        let expected = "only a VM of class = \"driver-domain\" has queues to choose; leave it out";
+        return Err(at.value(
+            queues.span(),
+            field("queues"),
+            quoted(queues.as_ref()),
+            expected,
+        ));
+    }
+    let queues = raw
+        .queues
+        .as_ref()
+        .map(|word| chosen(word, &field("queues"), &Queues::NAMES, at))
+        .transpose()?;
     let length = |value: &Option<Spanned<String>>, key: &str, range| {
         let value = value.as_ref();
         value
@@ -152,11 +184,7 @@ fn vm(
         let expected = "a group weighs as one vCPU alone; leave it or `group` out";
         return Err(at.value(weight.span(), field("weight"), weight.as_ref(), expected));
     }
-    let threads = if is_driver {
-        0
-    } else {
-        context.threads_per_cpu
-    };
+    let threads = if serves { 0 } else { context.threads_per_cpu };
     let backend = length(&raw.backend, "backend", Ns(1)..=Ns::from_secs(1))?;
     let copies = raw.copies_mb_per_s.as_ref().map(|copies| {
         let field = field("copies_mb_per_s");
@@ -173,14 +201,15 @@ fn vm(
         class,
         arm: raw.arm.as_ref().map_or(index == 0, |arm| *arm.as_ref()),
         threads_per_vcpu: whole(&raw.threads_per_vcpu, "threads_per_vcpu", 0..=16, threads)?,
-        loads: if is_driver {
+        loads: if serves {
             Some(Vec::new())
         } else {
             loads(raw.loads.as_ref(), index, context.loads, at)?
         },
         migration: length(&raw.migration, "migration", Ns::ZERO..=Ns::from_secs(1))?,
-        backend: is_driver.then(|| backend.unwrap_or(Ns::from_us(20))),
+        backend: serves.then(|| backend.unwrap_or(Ns::from_us(20))),
         copies_mb_per_s: copies,
+        queues: queues.unwrap_or_default(),
         name: identifier(raw.name, &field("name"), at)?,
     })
 }

@@ -98,11 +98,16 @@ pub(in crate::reproduce) fn assemble(
             sim.add_device(device, attached.path);
         }
     }
+    let tasks = |vm: u32| -> Vec<TaskId> {
+        let count = mix.vms[vm as usize].tasks.len() as u32;
+        (0..count).map(TaskId).collect()
+    };
     if let Some(driver) = mix.driver {
-        let backends: Vec<TaskId> = (0..mix.vms[driver as usize].tasks.len() as u32)
-            .map(TaskId)
-            .collect();
-        sim.set_driver(VmId(driver), &backends);
+        sim.set_driver(VmId(driver), &tasks(driver));
+        sim.set_queues(mix.queues);
+    }
+    if let Some(far_end) = mix.far_end {
+        sim.set_far_end(VmId(far_end), &tasks(far_end));
     }
     Ok(sim)
 }
