@@ -140,6 +140,53 @@ fn a_driver_domain_copies_what_goes_through_a_network() {
     assert_eq!(done(None, true), done(Some(1_000_000), true));
 }
 
+/// A send goes through the far end before it is on its way: 30 us there and 64 for its 64
+/// bytes at 1 MB/s, on a pCPU of its own. The acknowledgement does not. Beside a hog it
+/// waits for that pCPU as well, and a disk has no far end.
+#[test]
+fn what_is_sent_goes_through_a_far_end_on_the_same_host() {
+    let each = |far_end: bool, hog: bool, disk: bool| {
+        let mut machine = machine(3, if hog { 4 } else { 3 }, Costs::FREE);
+        // One that does not preempt by waking.
+        machine.vcpus[8].weight = 64;
+        let mut guests = common::guests(&machine, KernelSettings::free(), 1);
+        let serves = |us, copies| Box::new(Backend::new(Ns::from_us(us), copies));
+        let backend = guests[0].add(common::task("backend", 0, serves(20, None)));
+        guests[1].add(common::reader(
+            1,
+            ReaderSettings {
+                submit: Ns::from_us(10),
+                process: Ns::ZERO,
+                bytes: 64,
+                write: true,
+                ..HALVES
+            },
+        ));
+        let receiver = guests[2].add(common::task("receiver", 2, serves(30, Some(1_000_000))));
+        if hog {
+            guests[3].add(common::compute(2));
+        }
+        let mut sim = simulation(machine, guests);
+        let device: Box<dyn sim::device::Device> = if disk {
+            Box::new(sim::device::Delay::new(Ns::from_us(100), 0))
+        } else {
+            Box::new(Net::new(NET))
+        };
+        sim.add_device_behind_driver(device, Path::Submitter);
+        sim.set_driver(VmId(0), &[backend]);
+        if far_end {
+            sim.set_far_end(VmId(2), &[receiver]);
+        }
+        sim.run_until(Time(1_000_000_000));
+        sim.check().unwrap();
+        1_000_000 / sim.guest(VmId(1)).tasks()[0].done.operations
+    };
+    let alone = each(true, false, false);
+    assert_eq!(alone - each(false, false, false), 94);
+    assert!(each(true, true, false) > alone + 1000);
+    assert_eq!(each(true, false, true), each(false, false, true));
+}
+
 /// As much work before as after.
 const HALVES: ReaderSettings = ReaderSettings {
     submit: Ns::from_us(50),

@@ -13,7 +13,6 @@ mod parts;
 mod pcpu;
 mod vcpu;
 
-pub use self::driver::Queues;
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -44,6 +43,7 @@ use crate::random::Random;
 use crate::random::Stream;
 use crate::record::Recording;
 use crate::record::VcpuLog;
+pub use driver::Queues;
 
 /// A device and what belongs to it.
 #[derive(Debug)]

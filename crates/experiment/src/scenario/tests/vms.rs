@@ -10,6 +10,7 @@ use super::super::Known;
 use super::super::LoadKind;
 use super::super::Pins;
 use super::super::Program;
+use super::super::Queues;
 use super::super::Scenario;
 use super::super::ScenarioError;
 use super::super::Threads;
@@ -573,6 +574,28 @@ fn every_error_names_line_field_value_and_what_is_right() {
         ),
     ];
     errors_say(GOOD, cases, error_of);
+}
+
+#[test]
+fn a_far_end_needs_a_driver_domain_before_it() {
+    let lone = GOOD
+        .replace("class = \"driver-domain\"", "class = \"far-end\"")
+        .replace("path = \"driver-domain\"", "path = \"vhost\"");
+    let error = error_of(&lone);
+    for part in ["`vm.class` is \"far-end\"", "driver-domain"] {
+        assert!(error.contains(part), "{error}");
+    }
+    let both = GOOD.replace(
+        "backend = \"21 us\"\n",
+        "backend = \"21 us\"\nqueues = \"per-stream\"\n[[vm]]\nname = \"client\"\nclass = \"far-end\"\n",
+    );
+    let scenario = one(&both).unwrap();
+    let of = |class| scenario.vms.iter().find(|vm| vm.class == Some(class));
+    let driver = of(Class::DriverDomain).unwrap();
+    let far_end = of(Class::FarEnd).unwrap();
+    assert_eq!(driver.queues, Queues::PerStream);
+    assert_eq!(far_end.backend, Some(Ns::from_us(20)));
+    assert_eq!(far_end.loads, Some(Vec::new()));
 }
 
 /// Threads that differ for good.
