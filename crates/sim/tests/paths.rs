@@ -113,21 +113,9 @@ fn a_driver_domain_copies_what_goes_through_a_network() {
         let mut guests = common::guests(&machine, KernelSettings::free(), 1);
         let work = Box::new(Backend::new(Ns::from_us(20), copies));
         let backend = guests[0].add(common::task("backend", 0, work));
-        let reads = ReaderSettings {
-            submit: Ns::from_us(10),
-            process: Ns::ZERO,
-            bytes: 64,
-            write: true,
-            ..HALVES
-        };
-        guests[1].add(common::reader(1, reads));
+        guests[1].add(common::reader(1, SENDS));
         let mut sim = simulation(machine, guests);
-        let device: Box<dyn sim::device::Device> = if disk {
-            Box::new(sim::device::Delay::new(Ns::from_us(100), 0))
-        } else {
-            Box::new(Net::new(NET))
-        };
-        sim.add_device_behind_driver(device, Path::Submitter);
+        sim.add_device_behind_driver(device(disk), Path::Submitter);
         sim.set_driver(VmId(0), &[backend]);
         sim.run_until(Time(1_000_000_000));
         sim.check().unwrap();
@@ -152,27 +140,13 @@ fn what_is_sent_goes_through_a_far_end_on_the_same_host() {
         let mut guests = common::guests(&machine, KernelSettings::free(), 1);
         let serves = |us, copies| Box::new(Backend::new(Ns::from_us(us), copies));
         let backend = guests[0].add(common::task("backend", 0, serves(20, None)));
-        guests[1].add(common::reader(
-            1,
-            ReaderSettings {
-                submit: Ns::from_us(10),
-                process: Ns::ZERO,
-                bytes: 64,
-                write: true,
-                ..HALVES
-            },
-        ));
+        guests[1].add(common::reader(1, SENDS));
         let receiver = guests[2].add(common::task("receiver", 2, serves(30, Some(1_000_000))));
         if hog {
             guests[3].add(common::compute(2));
         }
         let mut sim = simulation(machine, guests);
-        let device: Box<dyn sim::device::Device> = if disk {
-            Box::new(sim::device::Delay::new(Ns::from_us(100), 0))
-        } else {
-            Box::new(Net::new(NET))
-        };
-        sim.add_device_behind_driver(device, Path::Submitter);
+        sim.add_device_behind_driver(device(disk), Path::Submitter);
         sim.set_driver(VmId(0), &[backend]);
         if far_end {
             sim.set_far_end(VmId(2), &[receiver]);
@@ -185,6 +159,24 @@ fn what_is_sent_goes_through_a_far_end_on_the_same_host() {
     assert_eq!(alone - each(false, false, false), 94);
     assert!(each(true, true, false) > alone + 1000);
     assert_eq!(each(true, false, true), each(false, false, true));
+}
+
+/// 64 bytes each time, 10 us of work before.
+const SENDS: ReaderSettings = ReaderSettings {
+    submit: Ns::from_us(10),
+    process: Ns::ZERO,
+    bytes: 64,
+    write: true,
+    ..HALVES
+};
+
+/// A disk that takes 100 us, or the network.
+fn device(disk: bool) -> Box<dyn sim::device::Device> {
+    if disk {
+        Box::new(sim::device::Delay::new(Ns::from_us(100), 0))
+    } else {
+        Box::new(Net::new(NET))
+    }
 }
 
 /// As much work before as after.

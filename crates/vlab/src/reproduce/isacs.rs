@@ -29,41 +29,33 @@ const PLATFORM: &str = "paper-xen";
 const NET: u32 = 0;
 const DISK: u32 = 1;
 
-fn dom0(p: &Parameters) -> anyhow::Result<Vm> {
-    let work = work(p, "back-end", 0)?;
-    let vcpus = p.count("xen.dom0_vcpus")?;
-    let tasks = (0..vcpus).map(|v| Task::on(v, work)).collect();
-    let mut vm = Vm::new(vcpus, tasks);
-    vm.pins = Pins::On(vec![0, 1]);
-    vm.io = false;
-    Ok(vm)
-}
-
 /// CLIENT-VM's pCPU.
 const CLIENT_PCPU: u32 = 7;
 
-/// CLIENT-VM, the far end of the network: a receiver for each queue of its interface, of
-/// which it has as many as vCPUs.
-fn client_vm(p: &Parameters) -> anyhow::Result<Vm> {
-    let work = work(p, "receiver", 0)?;
-    let vcpus = p.count("xen.client_vcpus")?;
+/// A VM that serves others: a task for each vCPU, as many as the parameter says.
+fn serves(p: &Parameters, load: &str, vcpus: &str, pcpus: Vec<u32>) -> anyhow::Result<Vm> {
+    let work = work(p, load, 0)?;
+    let vcpus = p.count(vcpus)?;
     let tasks = (0..vcpus).map(|v| Task::on(v, work)).collect();
     let mut vm = Vm::new(vcpus, tasks);
-    vm.pins = Pins::On(vec![CLIENT_PCPU]);
+    vm.pins = Pins::On(pcpus);
     vm.io = false;
     Ok(vm)
 }
 
 fn machine(p: &Parameters, pcpus: u32, guests: Vec<Vm>) -> anyhow::Result<Mix> {
-    let mut vms = vec![dom0(p)?];
+    let dom0 = serves(p, "back-end", "xen.dom0_vcpus", vec![0, 1])?;
+    let mut vms = vec![dom0];
     vms.extend(guests.into_iter().map(|mut vm| {
         vm.pins = Pins::On((2..pcpus).collect());
         vm
     }));
-    // In the disk tests that pCPU is the guests'.
+    // A receiver for each queue of its interface, as many as it has vCPUs. In the disk tests
+    // that pCPU is the guests'.
     let far_end = (pcpus <= CLIENT_PCPU).then_some(vms.len() as u32);
     if far_end.is_some() {
-        vms.push(client_vm(p)?);
+        let pin = vec![CLIENT_PCPU];
+        vms.push(serves(p, "receiver", "xen.client_vcpus", pin)?);
     }
     Ok(Mix {
         pcpus: CLIENT_PCPU + 1,
