@@ -7,6 +7,7 @@ mod common;
 use sim::device::Net;
 use sim::device::NetSettings;
 use sim::device::Path;
+use sim::engine::Queues;
 use sim::engine::Sim;
 use sim::guest::BalloonSettings;
 use sim::guest::Guest;
@@ -84,7 +85,7 @@ fn a_driver_domain_is_in_the_way_twice() {
         }
         let mut sim = simulation(machine, guests);
         sim.add_device_behind_driver(Box::new(Net::new(NET)), Path::Submitter);
-        sim.set_driver(VmId(0), &[backend]);
+        sim.set_driver(VmId(0), &[backend], Queues::PerVm);
         sim.run_until(Time(1_000_000_000));
         sim.check().unwrap();
         let served = sim.guest(VmId(0)).tasks()[0].done.operations;
@@ -116,7 +117,7 @@ fn a_driver_domain_copies_what_goes_through_a_network() {
         guests[1].add(common::reader(1, SENDS));
         let mut sim = simulation(machine, guests);
         sim.add_device_behind_driver(device(disk), Path::Submitter);
-        sim.set_driver(VmId(0), &[backend]);
+        sim.set_driver(VmId(0), &[backend], Queues::PerVm);
         sim.run_until(Time(1_000_000_000));
         sim.check().unwrap();
         1_000_000 / sim.guest(VmId(1)).tasks()[0].done.operations
@@ -147,7 +148,7 @@ fn what_is_sent_goes_through_a_far_end_on_the_same_host() {
         }
         let mut sim = simulation(machine, guests);
         sim.add_device_behind_driver(device(disk), Path::Submitter);
-        sim.set_driver(VmId(0), &[backend]);
+        sim.set_driver(VmId(0), &[backend], Queues::PerVm);
         if far_end {
             sim.set_far_end(VmId(2), &[receiver]);
         }

@@ -56,7 +56,7 @@ pub enum Queues {
     /// All that a VM asks for is in one ring.
     #[default]
     PerVm,
-    /// Each of its tasks has a ring of its own (several queues of one interface).
+    /// Each of a VM's tasks has a ring of its own: several queues of one interface.
     PerStream,
 }
 

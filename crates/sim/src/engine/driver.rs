@@ -36,7 +36,7 @@ enum Stage {
 /// Which of the driver domain's tasks serves what.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Queues {
-    /// All that a VM asks for is in one ring.
+    /// All that a VM asks for is in one ring: VM n's is the n-th task's, modulo their number.
     #[default]
     PerVm,
     /// Each of its tasks has its own: an interface with several queues, of which a stream
@@ -111,23 +111,15 @@ impl Driver {
 
 impl Sim {
     /// Makes `vm` the driver domain. Its `backends` are tasks that do
-    /// [`crate::program::Step::Serve`] once for each message; VM n is served by the
-    /// n-th, modulo their number.
-    pub fn set_driver(&mut self, vm: VmId, backends: &[TaskId]) {
+    /// [`crate::program::Step::Serve`] once for each message; `queues` says
+    /// which of them serves what.
+    pub fn set_driver(&mut self, vm: VmId, backends: &[TaskId], queues: Queues) {
         self.machine.vms[vm.index()].driver_domain = true;
         self.driver = Some(Driver {
             own: Rings::new(vm, backends),
             far_end: None,
-            queues: Queues::default(),
+            queues,
         });
-    }
-
-    /// How what guests ask for is spread over the driver domain's tasks.
-    pub fn set_queues(&mut self, queues: Queues) {
-        match &mut self.driver {
-            Some(driver) => driver.queues = queues,
-            None => debug_assert!(false, "queues without a driver domain"),
-        }
     }
 
     /// Makes `vm` the far end of the networks behind the driver domain. Its `receivers`

@@ -11,6 +11,7 @@ use super::WHOLE;
 use super::did::Did;
 use super::did::Run;
 use super::mix::Dev;
+use super::mix::Driver;
 use super::mix::Effort;
 use super::mix::Mix;
 use super::mix::Pins;
@@ -77,9 +78,11 @@ fn machine(p: &Parameters, pcpus: u32, guests: Vec<Vm>) -> anyhow::Result<Mix> {
                 turn: p.us("xen.disk_turn_us")?,
             }),
         ],
-        driver: Some(0),
-        queues: Queues::PerStream,
-        far_end,
+        driver: Some(Driver {
+            queues: Queues::PerStream,
+            far_end,
+            ..Driver::of(0)
+        }),
         vms,
         slice: p.us("xen.credit2_slice_us")?,
         tuning: platforms::tuning(p, PLATFORM)?,

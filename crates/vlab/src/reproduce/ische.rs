@@ -7,9 +7,9 @@
 use sim::device::Elevator;
 use sim::device::HddSettings;
 use sim::device::NetSettings;
-use sim::engine::Queues;
 
 use super::mix::Dev;
+use super::mix::Driver;
 use super::mix::Effort;
 use super::mix::Mix;
 use super::mix::Task;
@@ -84,9 +84,7 @@ fn machine(
                 interval: p.us("ische.ping_interval_us")?,
             }),
         ],
-        driver: Some(0),
-        queues: Queues::default(),
-        far_end: None,
+        driver: Some(Driver::of(0)),
         vms: all,
         slice: p.ms("ische.slice_ms")?,
         tuning: Tuning::default(),

@@ -61,8 +61,6 @@ pub(super) fn machine(p: &Parameters, vms: Vec<Vm>) -> anyhow::Result<Mix> {
         costs: platforms::costs(p, "paper-jupiter")?,
         devices: Vec::new(),
         driver: None,
-        queues: sim::engine::Queues::default(),
-        far_end: None,
         vms,
         slice: Ns::from_ms(p.whole("jupiter.slice_ms")?),
         tuning: platforms::tuning(p, "paper-jupiter")?,

@@ -230,6 +230,29 @@ pub(super) enum Dev {
     Net(NetSettings),
 }
 
+/// A driver domain.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Driver {
+    /// The number of its VM.
+    pub(super) vm: u32,
+    /// Which of its tasks serves what.
+    pub(super) queues: Queues,
+    /// The number of the VM at the far end of the networks behind it, if that is one of
+    /// these.
+    pub(super) far_end: Option<u32>,
+}
+
+impl Driver {
+    /// With a ring for each VM, and networks that lead out of the host.
+    pub(super) fn of(vm: u32) -> Self {
+        Self {
+            vm,
+            queues: Queues::default(),
+            far_end: None,
+        }
+    }
+}
+
 /// A machine.
 #[derive(Clone, Debug)]
 pub(super) struct Mix {
@@ -237,12 +260,8 @@ pub(super) struct Mix {
     pub(super) smt: Option<Smt>,
     pub(super) costs: Costs,
     pub(super) devices: Vec<Dev>,
-    /// The number of the driver domain's VM; devices are behind it.
-    pub(super) driver: Option<u32>,
-    /// Which of its tasks serves what.
-    pub(super) queues: Queues,
-    /// The number of the VM at the far end of networks behind it, if that is one of these.
-    pub(super) far_end: Option<u32>,
+    /// The driver domain, if devices are behind one.
+    pub(super) driver: Option<Driver>,
     pub(super) vms: Vec<Vm>,
     pub(super) slice: Ns,
     pub(super) tuning: Tuning,

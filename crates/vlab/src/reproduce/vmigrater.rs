@@ -76,8 +76,6 @@ pub(super) fn host(p: &Parameters, pcpus: u32, vms: Vec<Vm>, device: Dev) -> any
         costs: platforms::costs(p, PLATFORM)?,
         devices: vec![device],
         driver: None,
-        queues: sim::engine::Queues::default(),
-        far_end: None,
         vms,
         slice: slice(p)?,
         tuning: platforms::tuning(p, PLATFORM)?,

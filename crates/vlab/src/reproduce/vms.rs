@@ -28,6 +28,7 @@ use units::VcpuId;
 use super::mix::Attached;
 use super::mix::Daemon;
 use super::mix::Dev;
+use super::mix::Driver;
 use super::mix::Mix;
 use super::mix::Pins;
 use super::mix::Task;
@@ -154,19 +155,20 @@ pub(crate) fn build(request: &Request<'_>) -> anyhow::Result<Sim> {
             .position(|(table, _)| table.class == Some(class));
         place.map(|n| n as u32)
     };
-    let driver = place(Class::DriverDomain);
-    let queues = driver.map_or(QueuesOf::PerVm, |n| tables[n as usize].0.queues);
+    let driver = place(Class::DriverDomain).map(|vm| Driver {
+        vm,
+        queues: match tables[vm as usize].0.queues {
+            QueuesOf::PerVm => Queues::PerVm,
+            QueuesOf::PerStream => Queues::PerStream,
+        },
+        far_end: place(Class::FarEnd),
+    });
     let mix = Mix {
         pcpus: scenario.topology.cpus,
         smt: (spec.threads_per_core == 2).then_some(platform.smt),
         costs: platform.costs,
         devices: devices.into_iter().map(|(_, dev)| dev).collect(),
         driver,
-        queues: match queues {
-            QueuesOf::PerVm => Queues::PerVm,
-            QueuesOf::PerStream => Queues::PerStream,
-        },
-        far_end: place(Class::FarEnd),
         vms,
         slice: scenario.sharing.slice,
         tuning: platforms::tuning(&Parameters::load(&[])?, &spec.platform)?,

@@ -114,8 +114,6 @@ fn machine_of(
         costs: platforms::costs(p, PLATFORM)?,
         devices: vec![device(p, wait)?, device(p, waits(p, "smt-nginx")?)?],
         driver: None,
-        queues: sim::engine::Queues::default(),
-        far_end: None,
         vms,
         slice: Ns::from_ms(p.whole("smt.slice_ms")?),
         tuning: platforms::tuning(p, PLATFORM)?,

@@ -582,7 +582,7 @@ fn a_far_end_needs_a_driver_domain_before_it() {
         .replace("class = \"driver-domain\"", "class = \"far-end\"")
         .replace("path = \"driver-domain\"", "path = \"vhost\"");
     let error = error_of(&lone);
-    for part in ["`vm.class` is \"far-end\"", "driver-domain"] {
+    for part in ["`vm[1].class` is \"far-end\"", "driver-domain"] {
         assert!(error.contains(part), "{error}");
     }
     let both = GOOD.replace(

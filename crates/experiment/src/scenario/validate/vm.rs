@@ -82,7 +82,7 @@ pub(super) fn vms(
                 continue;
             }
             let span = class.clone().unwrap_or(span.clone());
-            let more = vm.count > 1 || there.replace(span.clone()).is_some();
+            let more = vm.count > 1 || there.replace((index, span.clone())).is_some();
             let expected = match (index, more) {
                 (0, _) => {
                     format!("the first [[vm]] is the one under test; write the {title} after it")
@@ -103,9 +103,10 @@ pub(super) fn vms(
         let span = context.device_paths[index].clone();
         return Err(at.value(span, field, quoted("driver-domain"), expected));
     }
-    if let Some(span) = far_end.filter(|_| driver.is_none()) {
+    if let Some((index, span)) = far_end.filter(|_| driver.is_none()) {
         let expected = "it is behind a driver domain; add a [[vm]] with class = \"driver-domain\"";
-        return Err(at.value(span, "vm.class", quoted("far-end"), expected));
+        let field = format!("vm[{index}].class");
+        return Err(at.value(span, field, quoted("far-end"), expected));
     }
     Ok(vms)
 }

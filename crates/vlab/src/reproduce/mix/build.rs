@@ -103,11 +103,10 @@ pub(in crate::reproduce) fn assemble(
         (0..count).map(TaskId).collect()
     };
     if let Some(driver) = mix.driver {
-        sim.set_driver(VmId(driver), &tasks(driver));
-        sim.set_queues(mix.queues);
-    }
-    if let Some(far_end) = mix.far_end {
-        sim.set_far_end(VmId(far_end), &tasks(far_end));
+        sim.set_driver(VmId(driver.vm), &tasks(driver.vm), driver.queues);
+        if let Some(far_end) = driver.far_end {
+            sim.set_far_end(VmId(far_end), &tasks(far_end));
+        }
     }
     Ok(sim)
 }
