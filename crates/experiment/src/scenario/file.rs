@@ -94,6 +94,7 @@ pub(super) struct Load {
     pub(super) submit: Option<Spanned<String>>,
     pub(super) process: Option<Spanned<String>>,
     pub(super) further: Option<Spanned<String>>,
+    pub(super) start_up: Option<Spanned<String>>,
     pub(super) spread_permille: Option<Spanned<i64>>,
     pub(super) skew_permille: Option<Spanned<i64>>,
     pub(super) work: Option<Spanned<String>>,

@@ -118,6 +118,9 @@ pub enum Program {
         /// Threads that come within the window, in order of time.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         arrivals: Vec<Arrival>,
+        /// CPU time of each of those before its first request.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        start_up: Option<Ns>,
     },
     /// Answers the messages of a client behind a network.
     Echo {

@@ -158,19 +158,21 @@ impl Program for Parallel {
     }
 }
 
-/// A program that begins later.
+/// A program that begins later, and has to start up before it does what it is for.
 #[derive(Debug)]
 pub struct Later {
-    wait: Option<Ns>,
+    wait: Ns,
+    start_up: Ns,
     inner: Box<dyn Program>,
 }
 
 impl Later {
-    /// Sleeps for `wait` first.
+    /// Sleeps for `wait` first, then computes for `start_up`; either may be zero.
     #[must_use]
-    pub const fn new(wait: Ns, inner: Box<dyn Program>) -> Self {
+    pub const fn new(wait: Ns, start_up: Ns, inner: Box<dyn Program>) -> Self {
         Self {
-            wait: Some(wait),
+            wait,
+            start_up,
             inner,
         }
     }
@@ -178,10 +180,15 @@ impl Later {
 
 impl Program for Later {
     fn next(&mut self, cx: &mut Cx<'_>) -> Step {
-        match self.wait.take() {
-            Some(wait) => Step::Sleep(wait.max(Ns(1))),
-            None => self.inner.next(cx),
+        let wait = std::mem::take(&mut self.wait);
+        if wait > Ns::ZERO {
+            return Step::Sleep(wait);
         }
+        let start_up = std::mem::take(&mut self.start_up);
+        if start_up > Ns::ZERO {
+            return Step::Compute(start_up);
+        }
+        self.inner.next(cx)
     }
 
     fn device(&self) -> Option<DeviceId> {

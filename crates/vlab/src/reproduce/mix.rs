@@ -103,6 +103,8 @@ pub(super) struct Task {
     pub(super) weighed: bool,
     /// Begins then.
     pub(super) at: Ns,
+    /// CPU time from then on before it does what it is for.
+    pub(super) start_up: Ns,
     /// Ends with the first request or unit after that.
     pub(super) until: Option<Ns>,
     /// Before all tasks with a weight (`SCHED_FIFO`).
@@ -120,6 +122,7 @@ impl Task {
             weight: NORMAL_WEIGHT,
             weighed: false,
             at: Ns::ZERO,
+            start_up: Ns::ZERO,
             until: None,
             fifo: false,
             group: None,

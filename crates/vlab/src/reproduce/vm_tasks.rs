@@ -177,6 +177,7 @@ impl Maker<'_> {
             further,
             spread_permille,
             arrivals,
+            start_up,
             ..
         } = program
         else {
@@ -204,6 +205,7 @@ impl Maker<'_> {
         for arrival in arrivals {
             for task in tasks.iter_mut().skip(next).take(arrival.threads as usize) {
                 task.at = self.request.opens + arrival.at;
+                task.start_up = start_up.unwrap_or_default();
             }
             next += arrival.threads as usize;
         }

@@ -34,6 +34,11 @@ fn prices_of_further_completions_and_a_disk_behind_a_thread_are_read() {
         panic!("{:?}", scenario.vms[0].loads);
     };
     assert_eq!(*further, Some(Ns::from_us(3)));
+    let error = error_of(&GOOD.replacen("[[load]]\n", "[[load]]\nstart_up = \"1 ms\"\n", 1));
+    assert!(
+        error.contains(".start_up` is \"1 ms\"") && error.contains("`arrivals`"),
+        "{error}"
+    );
     let plain = |sim: &str| one(&format!("{}\n[sim]\n{sim}\n", super::GOOD));
     let sim = plain("further = \"450 ns\"\ndisk_begin = \"13 us\"")
         .unwrap()

@@ -71,7 +71,7 @@ fn allowed(kind: &str) -> Option<&'static [&'static str]> {
 }
 
 /// Where each optional key is, if it was given.
-fn given(raw: &file::Load) -> [(&'static str, Option<std::ops::Range<usize>>); 30] {
+fn given(raw: &file::Load) -> [(&'static str, Option<std::ops::Range<usize>>); 31] {
     let text = |value: &Option<Spanned<String>>| value.as_ref().map(Spanned::span);
     let whole = |value: &Option<Spanned<i64>>| value.as_ref().map(Spanned::span);
     [
@@ -91,6 +91,7 @@ fn given(raw: &file::Load) -> [(&'static str, Option<std::ops::Range<usize>>); 3
         ("submit", text(&raw.submit)),
         ("process", text(&raw.process)),
         ("further", text(&raw.further)),
+        ("start_up", text(&raw.start_up)),
         ("spread_permille", whole(&raw.spread_permille)),
         ("skew_permille", whole(&raw.skew_permille)),
         ("work", text(&raw.work)),

@@ -59,6 +59,7 @@ pub(super) fn allowed(kind: &str) -> Option<&'static [&'static str]> {
             "pinned",
             "weight",
             "arrivals",
+            "start_up",
         ],
         "echo" => &["device", "work", "threads", "vcpu", "pinned", "weight"],
         "parallel" => &[
@@ -209,6 +210,11 @@ fn reader(
             .map(|value| duration(value, &field(key), range, at))
             .transpose()
     };
+    if let (None, Some(start_up)) = (&raw.arrivals, &raw.start_up) {
+        let expected = "leave it out, or say with `arrivals` which threads have to start up";
+        let value = quoted(start_up.as_ref());
+        return Err(at.value(start_up.span(), field("start_up"), value, expected));
+    }
     let threads = threads(raw, Some(1), false, field, at)?;
     Ok(Program::Reader {
         sequential,
@@ -233,6 +239,7 @@ fn reader(
             &field("arrivals"),
             at,
         )?,
+        start_up: length("start_up", &raw.start_up)?,
     })
 }
 

@@ -119,9 +119,10 @@ fn program(task: &Task, first: bool) -> (u32, Box<dyn Program>) {
         None => program,
         Some(end) => Box::new(Until::new(end, program)),
     };
-    if task.at == Ns::ZERO {
+    if task.at == Ns::ZERO && task.start_up == Ns::ZERO {
         (group, program)
     } else {
-        (group, Box::new(Later::new(task.at, program)))
+        let later = Later::new(task.at, task.start_up, program);
+        (group, Box::new(later))
     }
 }
