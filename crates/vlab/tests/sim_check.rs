@@ -427,7 +427,9 @@ fn arms_that_cannot_be_simulated_are_refused_by_name() {
         (xballoon, "configuration file"),
         (of_a_command, "no commands"),
         (configured("placement.pull = false"), "placement"),
-        (configured("iobound.leave = 0.2"), "iobound.leave"),
+        (configured("iobound.leave_windows = 2"), "leave_windows"),
+        (configured("iobound.leave = 0.2"), "is no percentage"),
+        (configured("iobound.leave = '40 %'"), "above iobound.enter"),
         (configured("iobound.idle = 50"), "is no time"),
     ] {
         let error = simulate(&with_arm(kind)).unwrap_err().to_string();

@@ -42,6 +42,7 @@ use sim::queue::QueueKind;
 use units::CpuId;
 use units::CpuSet;
 use units::Ns;
+use units::Permille;
 use units::VcpuId;
 
 use super::host;
@@ -454,12 +455,12 @@ fn daemon(step: &Step<'_>, costs: DaemonCosts) -> anyhow::Result<Option<Migrater
     Ok(Some(settings))
 }
 
-/// What an arm writes into the daemon's configuration: the model has the times of the Task
-/// Detector.
+/// What an arm writes into the daemon's configuration: the model has the times and the
+/// thresholds of the Task Detector.
 fn configure(arm: &str, config: &str, settings: &mut MigraterSettings) -> anyhow::Result<()> {
     let unusable = |what: String| {
         Unusable(format!(
-            "arm {arm}: {what}; of the daemon's configuration the simulator reads iobound.window, iobound.idle, iobound.stay, placement.soon_below and placement.pull_unless_back_within"
+            "arm {arm}: {what}; of the daemon's configuration the simulator reads iobound.window, iobound.idle, iobound.stay, iobound.enter, iobound.leave, placement.soon_below and placement.pull_unless_back_within"
         ))
     };
     let table: toml::Table = config.parse().map_err(|e| unusable(format!("{e}")))?;
@@ -468,23 +469,48 @@ fn configure(arm: &str, config: &str, settings: &mut MigraterSettings) -> anyhow
             return Err(unusable(format!("it sets {section}")).into());
         };
         for (key, value) in keys {
+            let time = || {
+                let time = value.as_str().and_then(as_time);
+                time.ok_or_else(|| unusable(format!("{section}.{key} is no time: {value}")))
+            };
+            let part = || {
+                let part = value.as_str().and_then(as_part);
+                part.ok_or_else(|| unusable(format!("{section}.{key} is no percentage: {value}")))
+            };
             let (iobound, placement) = (&mut settings.iobound, &mut settings.placement);
-            let place = match (section.as_str(), key.as_str()) {
-                ("iobound", "window") => &mut iobound.window,
-                ("iobound", "idle") => &mut iobound.idle,
-                ("iobound", "stay") => &mut iobound.stay,
-                ("placement", "soon_below") => &mut placement.soon_below,
-                ("placement", "pull_unless_back_within") => &mut placement.pull_unless_back_within,
+            match (section.as_str(), key.as_str()) {
+                ("iobound", "window") => iobound.window = time()?,
+                ("iobound", "idle") => iobound.idle = time()?,
+                ("iobound", "stay") => iobound.stay = time()?,
+                ("iobound", "enter") => iobound.enter = part()?,
+                ("iobound", "leave") => iobound.leave = part()?,
+                ("placement", "soon_below") => placement.soon_below = time()?,
+                ("placement", "pull_unless_back_within") => {
+                    placement.pull_unless_back_within = time()?;
+                }
                 _ => return Err(unusable(format!("it sets {section}.{key}")).into()),
-            };
-            let time = value
-                .as_str()
-                .and_then(|text| humantime::parse_duration(text).ok());
-            let Some(time) = time.and_then(|time| u64::try_from(time.as_nanos()).ok()) else {
-                return Err(unusable(format!("{section}.{key} is no time: {value}")).into());
-            };
-            *place = Ns(time);
+            }
         }
     }
+    let iobound = &settings.iobound;
+    if iobound.leave > iobound.enter {
+        let (leave, enter) = (iobound.leave, iobound.enter);
+        let what = format!("iobound.leave is {leave}, above iobound.enter, {enter}");
+        return Err(unusable(what).into());
+    }
     Ok(())
+}
+
+fn as_time(text: &str) -> Option<Ns> {
+    let time = humantime::parse_duration(text).ok()?;
+    u64::try_from(time.as_nanos()).ok().map(Ns)
+}
+
+/// "30 %", from 0 to 100.
+fn as_part(text: &str) -> Option<Permille> {
+    let percent: f64 = text.strip_suffix('%')?.trim().parse().ok()?;
+    let permille = (percent * 10.0).round();
+    (0.0..=1000.0)
+        .contains(&permille)
+        .then(|| Permille::new(permille as u16))
 }

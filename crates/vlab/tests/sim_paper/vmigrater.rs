@@ -97,8 +97,7 @@ pub(crate) const CASES: &[Case] = &[
             sum(&vms, bytes) * window.as_secs_f64() / 1e6
         };
         let end = (mb(Ns::from_secs(14)) - mb(Ns::from_ms(12_500))) / 1.5;
-        // 0.2 % apart, unlike Fig 13 without arrivals: why is not known.
-        file.agrees("fig14", "plateau at the end, MB/s", end, 0.005);
+        file.agrees("fig14", "plateau at the end, MB/s", end, SAME);
     }),
     case("paper-fig15", |file| {
         for (weight, panel) in [(1843, "90/10"), (1228, "60/40")] {

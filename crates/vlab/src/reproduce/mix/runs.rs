@@ -84,7 +84,7 @@ fn once<T: Serialize + DeserializeOwned>(
     memo.of_run(&all, make)
 }
 
-/// I/O bytes per second of all VMs in each `step` of the window.
+/// I/O bytes per second of all VMs in each `step` of the window; means over the seeds.
 pub(in crate::reproduce) fn series(
     mix: &Mix,
     policy: &str,
@@ -92,18 +92,26 @@ pub(in crate::reproduce) fn series(
     step: Ns,
 ) -> anyhow::Result<Vec<f64>> {
     once("series", mix, policy, effort, step, || {
-        let mut sim = build(mix, policy, effort.first)?;
-        sim.run_until(Time::ZERO + effort.warmup);
-        sim.open_window();
-        let mut last = 0;
-        let mut rates = Vec::new();
-        for n in 1..=effort.window.as_ns() / step.as_ns() {
-            sim.run_until(Time::ZERO + effort.warmup + step * n);
-            let bytes = did::io_bytes(&sim);
-            rates.push((bytes - last) as f64 / step.as_secs_f64());
-            last = bytes;
-        }
-        Ok(rates)
+        let runs: Vec<Vec<f64>> = (effort.first..effort.first + effort.seeds)
+            .into_par_iter()
+            .map(|seed| {
+                let mut sim = build(mix, policy, seed)?;
+                sim.run_until(Time::ZERO + effort.warmup);
+                sim.open_window();
+                let mut last = 0;
+                let mut rates = Vec::new();
+                for n in 1..=effort.window.as_ns() / step.as_ns() {
+                    sim.run_until_quietly(Time::ZERO + effort.warmup + step * n);
+                    let bytes = did::io_bytes(&sim);
+                    rates.push((bytes - last) as f64 / step.as_secs_f64());
+                    last = bytes;
+                }
+                Ok(rates)
+            })
+            .collect::<anyhow::Result<_>>()?;
+        let steps = runs.first().map_or(0, Vec::len);
+        let mean = |n| runs.iter().map(|run| run[n]).sum::<f64>() / runs.len() as f64;
+        Ok((0..steps).map(mean).collect())
     })
 }
 
