@@ -429,6 +429,7 @@ fn arms_that_cannot_be_simulated_are_refused_by_name() {
         (configured("placement.pull = false"), "placement"),
         (configured("iobound.leave_windows = 2"), "leave_windows"),
         (configured("iobound.leave = 0.2"), "is no percentage"),
+        (configured("iobound.enter = '0 %'"), "from \"0.1 %\""),
         (configured("iobound.leave = '40 %'"), "above iobound.enter"),
         (configured("iobound.idle = 50"), "is no time"),
     ] {

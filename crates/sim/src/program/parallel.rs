@@ -271,6 +271,33 @@ mod tests {
         assert!(most.unwrap()[0] > least.unwrap()[0] * 3 / 2, "{all:?}");
     }
 
+    /// Sleeps, starts up, each once, and then does what it is for; what is zero is left out.
+    #[test]
+    fn who_begins_later_starts_up_once() {
+        let (wait, start_up, length) = (Ns::from_ms(4), Ns::from_ms(80), Ns::from_ms(1));
+        let steps = |wait, start_up| -> [Step; 2] {
+            let inner = Box::new(Parallel::new(length, 0, Ns::ZERO));
+            let mut program = Later::new(wait, start_up, inner);
+            let mut random = Random::child(1, Stream::Program, 0, 0);
+            let mut done = Done::default();
+            std::array::from_fn(|_| {
+                program.next(&mut Cx {
+                    now: Time::ZERO,
+                    random: &mut random,
+                    done: &mut done,
+                    since: Time::ZERO,
+                    bytes: 0,
+                    ready: 0,
+                })
+            })
+        };
+        let own = Step::Compute(length);
+        let both = [Step::Sleep(wait), Step::Compute(start_up)];
+        assert_eq!(steps(wait, start_up), both);
+        assert_eq!(steps(wait, Ns::ZERO), [Step::Sleep(wait), own]);
+        assert_eq!(steps(Ns::ZERO, start_up), [Step::Compute(start_up), own]);
+    }
+
     /// A request that is under way at the end is still waited for; no other follows.
     #[test]
     fn a_program_with_an_end_leaves_no_request_behind() {

@@ -473,17 +473,20 @@ fn configure(arm: &str, config: &str, settings: &mut MigraterSettings) -> anyhow
                 let time = value.as_str().and_then(as_time);
                 time.ok_or_else(|| unusable(format!("{section}.{key} is no time: {value}")))
             };
-            let part = || {
+            let part = |least: Permille| {
                 let part = value.as_str().and_then(as_part);
-                part.ok_or_else(|| unusable(format!("{section}.{key} is no percentage: {value}")))
+                part.filter(|part| *part >= least).ok_or_else(|| {
+                    let expected = format!("no percentage from \"{least}\" to \"100 %\"");
+                    unusable(format!("{section}.{key} is {expected}: {value}"))
+                })
             };
             let (iobound, placement) = (&mut settings.iobound, &mut settings.placement);
             match (section.as_str(), key.as_str()) {
                 ("iobound", "window") => iobound.window = time()?,
                 ("iobound", "idle") => iobound.idle = time()?,
                 ("iobound", "stay") => iobound.stay = time()?,
-                ("iobound", "enter") => iobound.enter = part()?,
-                ("iobound", "leave") => iobound.leave = part()?,
+                ("iobound", "enter") => iobound.enter = part(Permille::new(1))?,
+                ("iobound", "leave") => iobound.leave = part(Permille::ZERO)?,
                 ("placement", "soon_below") => placement.soon_below = time()?,
                 ("placement", "pull_unless_back_within") => {
                     placement.pull_unless_back_within = time()?;
