@@ -249,9 +249,6 @@ pub(super) fn fig13(p: &Parameters, effort: Effort<'_>) -> anyhow::Result<Outcom
     Ok(outcome)
 }
 
-/// How often throughput is looked at in Fig 14; not stated.
-const SAMPLE: Ns = Ns::from_ms(250);
-
 /// Clients that come in three steps.
 pub(super) fn fig14(p: &Parameters, effort: Effort<'_>) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::default();
@@ -268,7 +265,7 @@ pub(super) fn fig14(p: &Parameters, effort: Effort<'_>) -> anyhow::Result<Outcom
         window: Ns::from_secs(14),
         ..effort
     };
-    let rates = series(&mix, "cfs", effort, SAMPLE)?;
+    let rates = series(&mix, "cfs", effort, Ns::from_ms(250))?;
     let mb = |from: usize, to: usize| {
         rates[from..to].iter().sum::<f64>() / f64::max((to - from) as f64, 1.0) / 1e6
     };
@@ -291,29 +288,28 @@ pub(super) fn fig14(p: &Parameters, effort: Effort<'_>) -> anyhow::Result<Outcom
     Ok(outcome)
 }
 
-/// V25: 16 clients become 32. By how much throughput falls in the second after that,
-/// against the mean of the second before, and how long it takes until it is back at nine
-/// tenths of that.
+/// V25: 16 clients become 32. By how much throughput falls, against the mean of the
+/// second before, and how long it takes until it is back at nine tenths of that.
 fn doubled(p: &Parameters, effort: Effort<'_>, outcome: &mut Outcome) -> anyhow::Result<()> {
+    const STEP: Ns = Ns::from_ms(100);
     let at = effort.warmup + Ns::from_secs(2);
     let mix = served(p, "vMigrater", &[(Ns::ZERO, 8), (at, 8)])?;
     let effort = Effort {
         window: Ns::from_secs(6),
         ..effort
     };
-    let rates = series(&mix, "cfs", effort, SAMPLE)?;
-    let before = rates[4..8].iter().sum::<f64>() / 4.0;
-    let after = &rates[8..];
-    let least = after[..4].iter().copied().fold(f64::MAX, f64::min);
+    let rates = series(&mix, "cfs", effort, STEP)?;
+    let before = rates[10..20].iter().sum::<f64>() / 10.0;
+    let least = rates[20..30].iter().copied().fold(f64::MAX, f64::min);
     outcome.row(
         "16 to 32 clients: throughput falls by, %",
         (1.0 - least / before.max(1.0)) * 100.0,
     );
     let low = |rate: &f64| *rate < 0.9 * before;
-    let back = after.iter().rposition(low).map_or(0, |n| n + 1);
+    let back = rates[20..].iter().rposition(low).map_or(0, |n| n + 1);
     outcome.row(
         "16 to 32 clients: until it is back, s",
-        (SAMPLE * back as u64).as_secs_f64(),
+        (STEP * back as u64).as_secs_f64(),
     );
     Ok(())
 }
