@@ -149,11 +149,22 @@ static inline unsigned long long isacs_debt(long long credit, long long endcredi
 }
 
 /*
+ * Does a vCPU that wakes in phase 2 compare CVCredits with other members? Not if
+ * it does I/O as well (I14: one that holds both credits) and such a vCPU preempts
+ * (A6): the little CPU time that it uses is worth little CVCredit.
+ */
+static inline unsigned int isacs_wakes_as_member(unsigned int in_group, long long endcredit,
+						 unsigned int preempts_boost)
+{
+	return in_group && !(preempts_boost && endcredit > 0);
+}
+
+/*
  * Does a vCPU that wakes run before the one that runs? K10 in phase 1, but one
  * that is through does not if all have to be (end_all). In phase 2 members
  * compare CVCredits and precede others, or are preempted by them (A6).
  */
-static inline unsigned int isacs_wakes_before(unsigned int cpu_boost, unsigned int waking_in_group,
+static inline unsigned int isacs_wakes_before(unsigned int cpu_boost, unsigned int waking_as_member,
 					      unsigned int running_in_group, long long waking,
 					      long long running, long long waking_cv,
 					      long long running_cv, unsigned int waking_spent,
@@ -161,9 +172,9 @@ static inline unsigned int isacs_wakes_before(unsigned int cpu_boost, unsigned i
 {
 	if (!cpu_boost)
 		return !(end_all && waking_spent) && credit2_preempts(waking, running);
-	if (waking_in_group && running_in_group)
+	if (waking_as_member && running_in_group)
 		return credit2_preempts(waking_cv, running_cv);
-	if (waking_in_group)
+	if (waking_as_member)
 		return !preempts_boost;
 	if (running_in_group)
 		return preempts_boost;

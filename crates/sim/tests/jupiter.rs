@@ -7,6 +7,7 @@ mod common;
 use sim::engine::Sim;
 use sim::guest::Guest;
 use sim::guest::KernelSettings;
+use sim::guest::Leave;
 use sim::hypervisor::Cosched;
 use sim::hypervisor::CoschedSettings;
 use sim::hypervisor::Hypervisor;
@@ -53,7 +54,7 @@ fn simulate_with(policy: Box<dyn Hypervisor>, vms: &[Rounds], heavy: u64) -> Sim
         let first = Vcpu(machine.vms[n].vcpus.start);
         let kernel = KernelSettings::scaled(CPUS);
         let mut guest = Guest::new(VmId(n as u32), first, CPUS, kernel, 1);
-        guest.add_barrier(CPUS);
+        guest.add_barrier(CPUS, Leave::AtOnce);
         for vcpu in 0..CPUS {
             let times = if vcpu == 0 { heavy } else { 1 };
             let program = Parallel::new(*length * times, *spread, Ns::from_us(20));

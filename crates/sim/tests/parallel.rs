@@ -4,6 +4,7 @@
 mod common;
 
 use sim::guest::KernelSettings;
+use sim::guest::Leave;
 use sim::hypervisor::Cfs;
 use sim::hypervisor::CfsSettings;
 use sim::ids::VmId;
@@ -19,12 +20,12 @@ use units::Ns;
 use units::Time;
 
 /// Rounds of each of two threads on a CPU each, and their CPU time in ms, after `ms`.
-fn two(alone: Option<Alone>, ms: u64) -> ([u64; 2], [u64; 2]) {
+fn two(alone: Option<Alone>, leave: Leave, ms: u64) -> ([u64; 2], [u64; 2]) {
     let mut machine = Machine::new(2, false, Costs::FREE, Smt::default());
     let pins = [vec![CpuId(0)], vec![CpuId(1)]];
     machine.add_vm("vm0", NORMAL_WEIGHT, &pins);
     let mut guests = common::guests(&machine, KernelSettings::default(), 1);
-    guests[0].add_barrier(2);
+    guests[0].add_barrier(2, leave);
     for vcpu in 0..2 {
         let program = Parallel::new(Ns::from_ms(1), 0, Ns::ZERO).with(alone, vcpu == 0);
         let mut task = common::compute(vcpu);
@@ -58,16 +59,49 @@ fn others_wait_for_who_works_alone() {
             "{found:?}"
         );
     };
-    let (rounds, ran) = two(None, 400);
+    let (rounds, ran) = two(None, Leave::AtOnce, 400);
     near(rounds, [400, 400]);
     near(ran, [400, 400]);
     let alone = Alone {
         work: Ns::from_ms(2),
         every: 2,
     };
-    let (rounds, ran) = two(Some(alone), 400);
+    let (rounds, ran) = two(Some(alone), Leave::AtOnce, 400);
     near(rounds, [200, 200]);
     near(ran, [400, 200]);
+}
+
+/// Rounds in 2 s of four threads with 1 ms of work on vCPUs that have their pCPU for 11 ms
+/// of 22, each from another instant on.
+fn apart(leave: Leave) -> u64 {
+    let mut machine = Machine::new(4, false, Costs::FREE, Smt::default());
+    let pins: Vec<Vec<CpuId>> = (0..4).map(|p| vec![CpuId(p)]).collect();
+    machine.add_vm("vm0", NORMAL_WEIGHT, &pins);
+    let mut guests = common::guests(&machine, KernelSettings::default(), 1);
+    guests[0].add_barrier(4, leave);
+    for vcpu in 0..4 {
+        let mut task = common::compute(vcpu);
+        task.program = Box::new(Parallel::new(Ns::from_ms(1), 0, Ns::ZERO));
+        guests[0].add(task);
+    }
+    let policy = common::fixed(2, Ns::from_ms(11), 0);
+    let mut sim = common::simulation(machine, guests, policy, QueueKind::default(), 1);
+    sim.run_until(Time::ZERO + Ns::from_secs(2));
+    sim.guest(VmId(0)).tasks()[0].done.operations
+}
+
+/// Let go at once, each begins when its own pCPU is there; in turn, when those of all
+/// before it have been as well.
+#[test]
+fn who_leaves_in_turn_waits_for_those_before() {
+    let (at_once, in_turn) = (apart(Leave::AtOnce), apart(Leave::InTurn));
+    assert!(in_turn * 10 < at_once * 9, "{in_turn}, {at_once} at once");
+}
+
+/// Where every vCPU runs nobody waits for another: in turn is as good as at once.
+#[test]
+fn in_turn_costs_nothing_where_all_run() {
+    assert_eq!(two(None, Leave::InTurn, 400), two(None, Leave::AtOnce, 400));
 }
 
 /// 5 ms of 200 thousandths beside rounds of 1 ms: 20 of these between two. A part that is

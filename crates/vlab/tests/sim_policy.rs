@@ -197,6 +197,7 @@ fn beside(key: &str) -> &'static [&'static str] {
     match key {
         "zero_is_under" => &["charging = \"sampled\"\n"],
         "rcr_conflict_permille" => &[
+            "rcr_low_latency = \"6 ms\"\ndisable = false\n",
             "rcr_low_latency = \"9 ms\"\ndisable = false\n",
             "rcr_low_latency = \"30 ms\"\ndisable = false\n",
             "rcr_low_latency = \"90 ms\"\ndisable = false\n",

@@ -143,6 +143,9 @@ pub enum Program {
         alone: Ns,
         /// What part of the program's time they are, in thousandths.
         alone_permille: u32,
+        /// How they leave a barrier.
+        #[serde(default, skip_serializing_if = "Leave::is_at_once")]
+        leave: Leave,
         /// Threads.
         threads: Threads,
     },
@@ -275,4 +278,26 @@ pub struct Burst {
     pub on: Ns,
     /// Pausing.
     pub off: Ns,
+}
+
+/// How threads that wait at a barrier go on once the last has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Leave {
+    /// All of them at once.
+    #[default]
+    AtOnce,
+    /// One after another: each lets the next go once it runs, as those do that wait for a
+    /// condition with a C library that moves them over to its mutex (glibc up to 2.24).
+    InTurn,
+}
+
+impl Leave {
+    /// Their names in a scenario.
+    pub const NAMES: [(&'static str, Self); 2] =
+        [("at-once", Self::AtOnce), ("in-turn", Self::InTurn)];
+
+    fn is_at_once(&self) -> bool {
+        *self == Self::AtOnce
+    }
 }

@@ -38,6 +38,7 @@ pub use host::HostPolicy;
 pub use known::Known;
 pub use load::Arrival;
 pub use load::Burst;
+pub use load::Leave;
 pub use load::Load;
 pub use load::LoadKind;
 pub use load::Pattern;

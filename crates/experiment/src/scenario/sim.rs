@@ -33,6 +33,17 @@ pub struct SimSpec {
     /// 0..=1 s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timer_late: Option<Ns>,
+    /// What one heartbeat of the daemon takes from its vCPU, instead of the platform's: its
+    /// CPU time, its timer's interrupts and what is cold after it. 0..=1 s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heartbeat: Option<Ns>,
+    /// CPU time of the daemon's BPF programs at a switch to a task, instead of the platform's.
+    /// 0..=1 s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traced_switch: Option<Ns>,
+    /// The same where a request is issued and done. 0..=1 s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traced_request: Option<Ns>,
     /// In how many rounds of a thousand, evenly spread, the first I/O task begins on another
     /// vCPU than the last one; each other task begins on the vCPU before. Beside compute on
     /// each vCPU a task stays where it begins, and whether that is where its completions
@@ -97,6 +108,9 @@ impl Default for SimSpec {
             threads_per_core: 1,
             cpu_speed_permille: same_speed(),
             timer_late: None,
+            heartbeat: None,
+            traced_switch: None,
+            traced_request: None,
             io_elsewhere_permille: 0,
             completion_vcpu: None,
             submit: None,

@@ -18,7 +18,8 @@ static __always_inline bool isacs_wakes_first(struct sv_vcpu *v, u32 slot, struc
 	if (!isacs_comes_before(v, holder, pcpu, ran_ns))
 		return false;
 	/* A6: it runs although phase 2 is not its own. */
-	if (settings.preempts_boost && pcpu->cpu_boost && !v->in_group)
+	if (settings.preempts_boost && pcpu->cpu_boost &&
+	    !isacs_wakes_as_member(v->in_group, v->endcredit, settings.preempts_boost))
 		pcpu->forced = slot;
 	return true;
 }

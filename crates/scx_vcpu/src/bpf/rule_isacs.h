@@ -328,7 +328,9 @@ static __always_inline bool isacs_comes_before(struct sv_vcpu *v, struct sv_vcpu
 	else
 		credit = credit_burn(credit, cost);
 	return isacs_wakes_before(
-		pcpu->cpu_boost, v->in_group, running->in_group, v->credit, credit, v->cvcredit,
-		cvcredit, isacs_spent(v->credit, v->endcredit, settings.spent_strictly_below),
+		pcpu->cpu_boost,
+		isacs_wakes_as_member(v->in_group, v->endcredit, settings.preempts_boost),
+		running->in_group, v->credit, credit, v->cvcredit, cvcredit,
+		isacs_spent(v->credit, v->endcredit, settings.spent_strictly_below),
 		settings.end_all, settings.preempts_boost);
 }

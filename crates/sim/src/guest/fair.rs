@@ -42,7 +42,7 @@ impl Guest {
         let task = &mut self.tasks[current.index()];
         match &mut task.doing {
             super::Doing::Computing(left) | super::Doing::Spinning(left) => *left = *left - done,
-            super::Doing::Ready => {}
+            super::Doing::Ready | super::Doing::Leaving(_) => {}
         }
         task.on_cpu += elapsed;
         if c.pace.sibling_retains && task.profile.is_known() {

@@ -44,6 +44,7 @@ pub use migrater::Migrater;
 pub use migrater::MigraterSettings;
 pub use migrater::Source;
 pub use settings::KernelSettings;
+pub use sync::Leave;
 pub use task::Class;
 pub use task::Mask;
 pub use task::Profile;
@@ -216,8 +217,8 @@ impl Guest {
 
     /// Adds a barrier for so many tasks; its number is the count of barriers
     /// before it.
-    pub fn add_barrier(&mut self, parties: u32) -> u32 {
-        self.syncs.add_barrier(parties)
+    pub fn add_barrier(&mut self, parties: u32, leave: Leave) -> u32 {
+        self.syncs.add_barrier(parties, leave)
     }
 
     /// Adds a lock; its number is the count of locks before it.

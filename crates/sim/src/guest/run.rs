@@ -190,6 +190,7 @@ impl Guest {
                     self.arm(cpu, world);
                     return;
                 }
+                Doing::Leaving(barrier) => self.pass_on(cpu, current, barrier, world),
                 Doing::Ready => self.step(cpu, current, world),
             }
         }
@@ -281,6 +282,9 @@ impl Guest {
                 t.moved += 1;
                 cost += self.kernel.migration;
             }
+            cost += self
+                .daemon_costs()
+                .map_or(Ns::ZERO, |costs| costs.traced_switch);
             let c = &mut self.cpus[cpu];
             c.overhead += cost;
             c.current = Some(task);
@@ -352,6 +356,10 @@ impl Guest {
                 t.in_flight.push((number, now));
                 self.next_request += 1;
                 self.in_flight += 1;
+                let traced = self
+                    .daemon_costs()
+                    .map_or(Ns::ZERO, |costs| costs.traced_request);
+                self.cpus[cpu].overhead += traced;
                 world.effects.push(Effect::Submit {
                     vcpu: self.cpus[cpu].host,
                     vm: self.vm,

@@ -26,10 +26,26 @@ pub(crate) struct Syncs {
     locks: Vec<Lock>,
 }
 
+/// How those who wait at a barrier go on once the last has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Leave {
+    /// All of them at once: the last to come wakes them, or they see it where they spin.
+    #[default]
+    AtOnce,
+    /// One after another: each wakes the next once it runs. So does a barrier made of a mutex
+    /// and a condition variable with a C library that moves all who wait for the condition but
+    /// one over to the mutex, as glibc up to 2.24 does (`FUTEX_CMP_REQUEUE` in
+    /// nptl/pthread_cond_broadcast.c). Whose vCPU is off then keeps all behind it waiting.
+    InTurn,
+}
+
 #[derive(Debug)]
 struct Barrier {
     parties: u32,
+    leave: Leave,
     waiting: Vec<TaskId>,
+    /// Who goes on in turn, and has not been let go.
+    leaving: VecDeque<TaskId>,
 }
 
 #[derive(Debug, Default)]
@@ -39,10 +55,12 @@ struct Lock {
 }
 
 impl Syncs {
-    pub(crate) fn add_barrier(&mut self, parties: u32) -> u32 {
+    pub(crate) fn add_barrier(&mut self, parties: u32, leave: Leave) -> u32 {
         self.barriers.push(Barrier {
             parties,
+            leave,
             waiting: Vec::new(),
+            leaving: VecDeque::new(),
         });
         self.barriers.len() as u32 - 1
     }
@@ -74,8 +92,38 @@ impl Guest {
             t.doing = Doing::Spinning(spin);
             return;
         }
-        for waiting in std::mem::take(&mut b.waiting) {
-            self.let_go(cpu, waiting, world);
+        let waiting = std::mem::take(&mut b.waiting);
+        match b.leave {
+            Leave::AtOnce => {
+                for waiting in waiting {
+                    self.let_go(cpu, waiting, Doing::Ready, world);
+                }
+            }
+            Leave::InTurn => {
+                // All parties are here, so nobody is left of the meeting before.
+                debug_assert!(b.leaving.is_empty(), "barrier {barrier} is still left");
+                b.leaving = waiting.into();
+                self.next_leaves(cpu, barrier, world);
+            }
+        }
+    }
+
+    /// A task that was let go runs: it goes on, and the next after it may.
+    pub(crate) fn pass_on(
+        &mut self,
+        cpu: usize,
+        task: TaskId,
+        barrier: u32,
+        world: &mut World<'_>,
+    ) {
+        self.tasks[task.index()].doing = Doing::Ready;
+        self.next_leaves(cpu, barrier, world);
+    }
+
+    fn next_leaves(&mut self, cpu: usize, barrier: u32, world: &mut World<'_>) {
+        let b = self.syncs.barriers.get_mut(barrier as usize);
+        if let Some(next) = b.and_then(|b| b.leaving.pop_front()) {
+            self.let_go(cpu, next, Doing::Leaving(barrier), world);
         }
     }
 
@@ -103,7 +151,7 @@ impl Guest {
         };
         l.holder = l.waiting.pop_front();
         if let Some(next) = l.holder {
-            self.let_go(cpu, next, world);
+            self.let_go(cpu, next, Doing::Ready, world);
         }
     }
 
@@ -129,12 +177,13 @@ impl Guest {
         }
     }
 
-    /// What a spinning or blocked task waited for is there.
-    fn let_go(&mut self, cpu: usize, task: TaskId, world: &mut World<'_>) {
+    /// What a spinning or blocked task waited for is there; what it does when it runs.
+    fn let_go(&mut self, cpu: usize, task: TaskId, then: Doing, world: &mut World<'_>) {
         let now = world.agenda.now();
         let t = &mut self.tasks[task.index()];
         t.awaits = Awaits::Nothing;
         if t.state == TaskState::Blocked {
+            t.doing = then;
             self.wake(cpu, task, world);
             return;
         }
@@ -142,7 +191,7 @@ impl Guest {
         let vcpu = t.vcpu.index();
         if t.state == TaskState::Current && self.cpus[vcpu].on {
             self.account(vcpu, now);
-            self.tasks[task.index()].doing = Doing::Ready;
+            self.tasks[task.index()].doing = then;
             if vcpu != cpu {
                 // By an event of its own: two tasks that let each other go all the
                 // time would otherwise be a recursion without end.
@@ -155,7 +204,7 @@ impl Guest {
                 world.agenda.at(now, event);
             }
         } else {
-            self.tasks[task.index()].doing = Doing::Ready;
+            self.tasks[task.index()].doing = then;
         }
     }
 }

@@ -73,6 +73,8 @@ pub(crate) enum Doing {
     Computing(Ns),
     /// Spins for at most so much CPU time at full speed.
     Spinning(Ns),
+    /// It has been let go at this barrier, and lets the next go.
+    Leaving(u32),
 }
 
 /// A task. Laid out as written, a line of the cache for each paragraph: what each step
@@ -253,7 +255,7 @@ impl Task {
     /// CPU time at full speed until its step is done; `None`: it has to be asked.
     pub(crate) const fn left(&self) -> Option<Ns> {
         match self.doing {
-            Doing::Ready => None,
+            Doing::Ready | Doing::Leaving(_) => None,
             Doing::Computing(left) | Doing::Spinning(left) => Some(left),
         }
     }

@@ -128,6 +128,10 @@ impl Cosched {
         let behind = self.fair.preempts(host, vcpu, granularity);
         if urgent || (behind && !held) {
             host.kick_remote(home);
+        } else if held && let Some(until) = self.demand[running.index()].urgent_until() {
+            // Urgent ones take turns, and who is behind waits for no longer than another is
+            // urgent.
+            host.kick_at(until, home);
         }
     }
 

@@ -130,7 +130,7 @@ impl Isacs {
             .filter(|(charged, _)| isacs::wakes_before(queue, waking, charged, rules))
             .min_by_key(|(charged, pcpu)| (charged.credit, *pcpu));
         if let Some((_, pcpu)) = victim {
-            let out_of_turn = queue.cpu_boost && !waking.in_group;
+            let out_of_turn = queue.cpu_boost && !isacs::wakes_as_member(waking, rules);
             if out_of_turn && rules.wake_in_boost == WakeInBoost::Preempts {
                 self.forced[pcpu.index()] = Some(vcpu.index());
             }

@@ -79,7 +79,7 @@ fn machine(
             }),
             Dev::Net(NetSettings {
                 rate: (p.get("ische.net_mb_per_s")? * 1e6) as u64,
-                under_way: p.us("xen.under_way_us")?,
+                under_way: p.us("ische.under_way_us")?,
                 spread_permille: p.count("xen.spread_permille")?,
                 interval: p.us("ische.ping_interval_us")?,
             }),

@@ -14,6 +14,7 @@ use sim::device::SsdSettings;
 use sim::engine::Queues;
 use sim::guest::BalloonSettings;
 use sim::guest::KernelSettings;
+use sim::guest::Leave;
 use sim::guest::MigraterSettings;
 use sim::machine::Costs;
 use sim::machine::NORMAL_WEIGHT;
@@ -53,6 +54,8 @@ pub(super) enum Work {
         spin: Ns,
         /// What the first thread does alone while the others wait.
         alone: Option<Alone>,
+        /// How they leave the barrier.
+        leave: Leave,
     },
     /// Serves the ring of a driver domain.
     Backend {

@@ -64,6 +64,9 @@ pub(crate) const DAEMON: DaemonCosts = DaemonCosts {
     react: Ns::from_us(50),
     think: Ns::from_us(20),
     beat: Ns::from_us(5),
+    // Not stated, and of other programs than ours.
+    traced_switch: Ns::ZERO,
+    traced_request: Ns::ZERO,
     hold: Ns::from_us(50),
 };
 
@@ -194,6 +197,7 @@ pub(super) fn tuning(p: &Parameters, name: &str) -> anyhow::Result<Tuning> {
             ..Tuning::default()
         },
         "paper-jupiter" => Tuning {
+            urgent: p.us("jupiter.urgent_us")?,
             jupiter_by_weight: p.get("jupiter.by_weight")? != 0.0,
             jupiter_stacks_halted: p.get("jupiter.stacks_halted")? != 0.0,
             jupiter_half_up: p.get("jupiter.half_up")? != 0.0,

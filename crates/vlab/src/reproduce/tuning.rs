@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Host policies with what is open in them set by the parameters.
 
+use policy::host::cosched::demand;
 use policy::host::credit::credit2;
 use policy::host::halt;
 use policy::host::isacs::EndTest;
@@ -9,6 +10,7 @@ use policy::host::jupiter::rcr::Half;
 use policy::host::ltcr;
 use sim::hypervisor::CfsSettings;
 use sim::hypervisor::Hypervisor;
+use sim::hypervisor::Mode;
 use sim::hypervisor::NAMES;
 use sim::hypervisor::Policy;
 use sim::hypervisor::Settings;
@@ -62,6 +64,8 @@ pub(crate) struct Tuning {
     pub(super) vsmtio_groups: bool,
     /// Periods between two looks of vSMT-IO's adjuster.
     pub(super) adjust_every: u32,
+    /// How long an IPI makes a vCPU urgent under demand-based coscheduling.
+    pub(super) urgent: Ns,
     /// See `JupiterSettings::by_weight`.
     pub(super) jupiter_by_weight: bool,
     /// See `JupiterSettings::stacks_halted`.
@@ -92,6 +96,7 @@ impl Default for Tuning {
             yields: false,
             vsmtio_groups: true,
             adjust_every: 1,
+            urgent: demand::Settings::default().window,
             jupiter_by_weight: false,
             jupiter_stacks_halted: false,
             jupiter_half_up: true,
@@ -179,6 +184,11 @@ pub(crate) fn tuned(name: &str, sharing: &Sharing, tuning: &Tuning) -> anyhow::R
             own.yields = tuning.yields;
             own.groups = tuning.vsmtio_groups;
             own.adjust_every = tuning.adjust_every;
+        }
+        Settings::Cosched(own) => {
+            if let Mode::Demand(demand) = &mut own.mode {
+                demand.window = tuning.urgent;
+            }
         }
         Settings::Jupiter(own) => {
             // The simple leaky bucket (O6) is one of slices, and so of budgets.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The loads of a scenario's VM as tasks.
 
+use experiment::scenario::Leave as LeaveOf;
 use experiment::scenario::Load;
 use experiment::scenario::LoadKind;
 use experiment::scenario::Pattern;
@@ -9,6 +10,7 @@ use experiment::scenario::Threads;
 use experiment::scenario::Trick;
 use experiment::scenario::Vm as VmOf;
 use sim::guest::KernelSettings;
+use sim::guest::Leave;
 use sim::ids::DeviceId;
 use sim::program::Alone;
 use sim::program::Phases;
@@ -130,6 +132,7 @@ impl Maker<'_> {
                 spin,
                 alone,
                 alone_permille,
+                leave,
                 ..
             } => Work::Parallel {
                 length: work,
@@ -137,6 +140,10 @@ impl Maker<'_> {
                 skew: skew_permille,
                 spin,
                 alone: Alone::part(alone, alone_permille, work),
+                leave: match leave {
+                    LeaveOf::AtOnce => Leave::AtOnce,
+                    LeaveOf::InTurn => Leave::InTurn,
+                },
             },
             Program::Locks {
                 work,

@@ -8,6 +8,7 @@ use anyhow::Context;
 use anyhow::bail;
 use experiment::scenario::amount;
 use serde::Deserialize;
+use sim::guest::Leave;
 use sim::ids::DeviceId;
 use sim::program::Alone;
 use sim::program::Phases;
@@ -55,7 +56,7 @@ impl Kind {
             Self::Backend => (&["work", "copies_mb_per_s"], &[]),
             Self::Parallel => (
                 &["work", "spread_permille", "spin"],
-                &["skew_permille", "alone", "alone_permille"],
+                &["skew_permille", "alone", "alone_permille", "in_turn"],
             ),
             Self::Locks => (&["work", "spread_permille", "hold", "spin"], &[]),
             Self::Compute => (&[], &[]),
@@ -229,6 +230,11 @@ pub(super) fn work(p: &Parameters, name: &str, device: u32) -> anyhow::Result<Wo
                     let permille = n.count("alone_permille")?;
                     Alone::part(n.length("alone")?, permille, n.length("work")?)
                 }
+            },
+            leave: match n.of("in_turn")? {
+                None => Leave::AtOnce,
+                Some(_) if n.number("in_turn")? == 0.0 => Leave::AtOnce,
+                Some(_) => Leave::InTurn,
             },
         },
         Kind::Locks => Work::Locks {

@@ -63,6 +63,10 @@ pub(crate) const NAMES: &[&str] = &[
 pub(super) fn of(spec: &SimSpec, cpus: u32) -> anyhow::Result<Platform> {
     let mut platform = by_name(&spec.platform, cpus)?.at_speed(spec.cpu_speed_permille);
     platform.timer_late = spec.timer_late.unwrap_or(platform.timer_late);
+    let daemon = &mut platform.daemon;
+    daemon.beat = spec.heartbeat.unwrap_or(daemon.beat);
+    daemon.traced_switch = spec.traced_switch.unwrap_or(daemon.traced_switch);
+    daemon.traced_request = spec.traced_request.unwrap_or(daemon.traced_request);
     Ok(platform)
 }
 

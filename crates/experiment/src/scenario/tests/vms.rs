@@ -7,6 +7,7 @@ use super::super::Class;
 use super::super::DeviceKind;
 use super::super::Elevator;
 use super::super::Known;
+use super::super::Leave;
 use super::super::LoadKind;
 use super::super::Pins;
 use super::super::Program;
@@ -618,6 +619,30 @@ fn threads_may_have_more_to_do_than_others() {
     assert!(said, "{kind:?}");
     let much = error_of(&with("skew_permille = 3001"));
     assert!(much.contains("`load[2].skew_permille` is 3001"), "{much}");
+}
+
+/// How a barrier is left is one of two words.
+#[test]
+fn threads_leave_a_barrier_at_once_or_in_turn() {
+    let with =
+        |keys: &str| GOOD.replace("work = \"2 ms\"\n", &format!("work = \"2 ms\"\n{keys}\n"));
+    let left = |text: &str| {
+        let scenario = one(text).unwrap();
+        let sums = scenario.vms.last().unwrap();
+        match &sums.loads.as_ref().unwrap()[0].kind {
+            LoadKind::Simulated {
+                program: Program::Parallel { leave, .. },
+            } => *leave,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(left(GOOD), Leave::AtOnce);
+    assert_eq!(left(&with("leave = \"in-turn\"")), Leave::InTurn);
+    let other = error_of(&with("leave = \"one by one\""));
+    assert!(
+        other.contains("`load[2].leave`") && other.contains("\"in-turn\""),
+        "{other}"
+    );
 }
 
 /// Sequential parts: both keys are read, the part alone says nothing.

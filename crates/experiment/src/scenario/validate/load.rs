@@ -71,7 +71,7 @@ fn allowed(kind: &str) -> Option<&'static [&'static str]> {
 }
 
 /// Where each optional key is, if it was given.
-fn given(raw: &file::Load) -> [(&'static str, Option<std::ops::Range<usize>>); 31] {
+fn given(raw: &file::Load) -> [(&'static str, Option<std::ops::Range<usize>>); 32] {
     let text = |value: &Option<Spanned<String>>| value.as_ref().map(Spanned::span);
     let whole = |value: &Option<Spanned<i64>>| value.as_ref().map(Spanned::span);
     [
@@ -99,6 +99,7 @@ fn given(raw: &file::Load) -> [(&'static str, Option<std::ops::Range<usize>>); 3
         ("hold", text(&raw.hold)),
         ("alone", text(&raw.alone)),
         ("alone_permille", whole(&raw.alone_permille)),
+        ("leave", text(&raw.leave)),
         ("trick", text(&raw.trick)),
         ("tick", text(&raw.tick)),
         ("early", text(&raw.early)),

@@ -6,6 +6,7 @@ use units::Ns;
 
 use super::super::Burst;
 use super::super::DeviceKind;
+use super::super::Leave;
 use super::super::Program;
 use super::super::ScenarioError;
 use super::super::Threads;
@@ -69,6 +70,7 @@ pub(super) fn allowed(kind: &str) -> Option<&'static [&'static str]> {
             "spin",
             "alone",
             "alone_permille",
+            "leave",
             "threads",
             "vcpu",
             "pinned",
@@ -148,6 +150,10 @@ pub(super) fn program(
             spin: length("spin", &raw.spin, any(), Ns::from_us(20))?,
             alone: length("alone", &raw.alone, any(), Ns::ZERO)?,
             alone_permille: whole("alone_permille", &raw.alone_permille, 0..=990, 100)?,
+            leave: match &raw.leave {
+                Some(word) => chosen(word, &field("leave"), &Leave::NAMES, at)?,
+                None => Leave::default(),
+            },
             threads: threads(&raw, None, true, field, at)?,
         },
         "locks" => Program::Locks {

@@ -125,6 +125,9 @@ pub(super) fn sim(
         )?
         .unwrap_or(default.io_elsewhere_permille),
         timer_late: length(raw.timer_late, "sim.timer_late")?,
+        heartbeat: length(raw.heartbeat, "sim.heartbeat")?,
+        traced_switch: length(raw.traced_switch, "sim.traced_switch")?,
+        traced_request: length(raw.traced_request, "sim.traced_request")?,
         completion_vcpu: number(raw.completion_vcpu, "sim.completion_vcpu", 0..=cpus - 1)?,
         submit: length(raw.submit, "sim.submit")?,
         process: length(raw.process, "sim.process")?,

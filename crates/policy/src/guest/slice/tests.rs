@@ -410,6 +410,48 @@ fn jittered(base: u64, jitter: u64, noise: &[u64]) -> Vec<u64> {
         .collect()
 }
 
+/// A linear congruential generator; its upper 31 bits.
+fn random(seed: u64) -> impl FnMut() -> u64 {
+    let mut state = seed | 1;
+    move || {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        state >> 33
+    }
+}
+
+/// A host with two patterns in random order: it may be taken in by a run, but
+/// not often. Counted are the cycles with a claim to be sure of the slice.
+///
+/// Over fixed seeds, not drawn ones: how often is a distribution with a tail.
+/// Of 200 000 seeds the mean is 51.6 of 400, one in a hundred has 89, one in ten
+/// thousand 120 and the worst 133, so any bound on each drawn seed either fails
+/// now and then or bounds nothing.
+#[test]
+fn a_bimodal_host_rarely_gets_an_estimate() {
+    const SEEDS: u64 = 256;
+    let sure = |seed: u64| {
+        let mut next = random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let mut estimator = fed([(ms(4), ms(11)); 20]);
+        let mut sure = 0;
+        for _ in 0..400 {
+            let on = if next().is_multiple_of(2) {
+                ms(4)
+            } else {
+                ms(12)
+            };
+            estimator.observe(on, ms(11));
+            sure += u64::from(estimator.slice().is_some());
+        }
+        sure
+    };
+    let counts: Vec<u64> = (0..SEEDS).map(sure).collect();
+    let total: u64 = counts.iter().sum();
+    assert!(total < 56 * SEEDS, "{total} in {SEEDS} runs of 400");
+    assert!(counts.iter().all(|&sure| sure < 125), "{counts:?}");
+}
+
 proptest! {
     /// A heartbeat of period p shortens each slice by less than two periods
     /// (V11), and the estimate with it.
@@ -539,36 +581,10 @@ proptest! {
         }
     }
 
-    /// A host with two patterns in random order: it may be taken in by a run,
-    /// but not often. Counted is a value that is off by more than the tolerance
-    /// in half of the slices that follow, with a claim to be sure of it.
-    #[test]
-    fn a_bimodal_host_rarely_gets_an_estimate(seed in any::<u64>()) {
-        let mut state = seed | 1;
-        let mut next = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            state >> 33
-        };
-        let mut estimator = fed([(ms(4), ms(11)); 20]);
-        let mut sure = 0;
-        for _ in 0..400 {
-            let on = if next() % 2 == 0 { ms(4) } else { ms(12) };
-            estimator.observe(on, ms(11));
-            sure += u32::from(estimator.slice().is_some());
-        }
-        // A quorum by chance: 50 on average and 93 at most without change
-        // detection, 54 and 98 with it (500 seeds each).
-        prop_assert!(sure < 125, "{} of 400", sure);
-    }
-
     /// Lengths of any kind rarely look like a few: what is then expected is wrong.
     #[test]
     fn a_host_without_a_pattern_rarely_seems_to_have_lengths(seed in any::<u64>()) {
-        let mut state = seed | 1;
-        let mut next = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            state >> 33
-        };
+        let mut next = random(seed);
         let mut estimator = fed([]);
         let mut sure = 0;
         for _ in 0..400 {

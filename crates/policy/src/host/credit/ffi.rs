@@ -112,9 +112,14 @@ unsafe extern "C" {
         cvcredit: i64,
     ) -> i64;
     pub(crate) safe fn policy_isacs_debt(credit: i64, endcredit: i64) -> u64;
+    pub(crate) safe fn policy_isacs_wakes_as_member(
+        in_group: u32,
+        endcredit: i64,
+        preempts_boost: u32,
+    ) -> u32;
     pub(crate) safe fn policy_isacs_wakes_before(
         cpu_boost: u32,
-        waking_in_group: u32,
+        waking_as_member: u32,
         running_in_group: u32,
         waking: i64,
         running: i64,

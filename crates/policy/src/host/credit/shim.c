@@ -215,12 +215,18 @@ unsigned long long policy_isacs_debt(long long credit, long long endcredit)
 	return isacs_debt(credit, endcredit);
 }
 
-unsigned int policy_isacs_wakes_before(unsigned int cpu_boost, unsigned int waking_in_group,
+unsigned int policy_isacs_wakes_as_member(unsigned int in_group, long long endcredit,
+					  unsigned int preempts_boost)
+{
+	return isacs_wakes_as_member(in_group, endcredit, preempts_boost);
+}
+
+unsigned int policy_isacs_wakes_before(unsigned int cpu_boost, unsigned int waking_as_member,
 				       unsigned int running_in_group, long long waking,
 				       long long running, long long waking_cv, long long running_cv,
 				       unsigned int waking_spent, unsigned int end_all,
 				       unsigned int preempts_boost)
 {
-	return isacs_wakes_before(cpu_boost, waking_in_group, running_in_group, waking, running,
+	return isacs_wakes_before(cpu_boost, waking_as_member, running_in_group, waking, running,
 				  waking_cv, running_cv, waking_spent, end_all, preempts_boost);
 }

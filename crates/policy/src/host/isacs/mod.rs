@@ -46,6 +46,7 @@ pub use balance::balance;
 pub use events::Events;
 pub use pick::Pick;
 pub use pick::pick;
+pub use pick::wakes_as_member;
 pub use pick::wakes_before;
 pub use realloc::Totals;
 pub use realloc::reallocate;
@@ -118,7 +119,8 @@ pub enum Equation2 {
 pub enum WakeInBoost {
     /// It waits: only members of the group run (I18 as worded).
     Waits,
-    /// It preempts and runs on its credit; phase 2 goes on when it sleeps.
+    /// It preempts and runs on its credit; phase 2 goes on when it sleeps. So does a member
+    /// of the group that does I/O as well (I14).
     Preempts,
 }
 

@@ -115,13 +115,24 @@ fn best(table: &[Vcpu], of: &[usize], key: impl Fn(&Vcpu) -> Option<i64>) -> Opt
         .map(|(vcpu, _)| vcpu)
 }
 
+/// Does this vCPU, if it wakes in phase 2, compare CVCredits with other members of the
+/// group? Not if it does I/O as well (I14) and such a vCPU preempts (A6).
+#[must_use]
+pub fn wakes_as_member(waking: &Vcpu, settings: &Settings) -> bool {
+    ffi::policy_isacs_wakes_as_member(
+        u32::from(waking.in_group),
+        waking.endcredit.0,
+        u32::from(settings.wake_in_boost == WakeInBoost::Preempts),
+    ) != 0
+}
+
 /// Does `waking` preempt `running`, which has been charged up to now? K10 in
 /// phase 1; in phase 2 as A6 is set. Members of the group compare CVCredits.
 #[must_use]
 pub fn wakes_before(queue: &RunQ, waking: &Vcpu, running: &Vcpu, settings: &Settings) -> bool {
     ffi::policy_isacs_wakes_before(
         u32::from(queue.cpu_boost),
-        u32::from(waking.in_group),
+        u32::from(wakes_as_member(waking, settings)),
         u32::from(running.in_group),
         waking.credit.0,
         running.credit.0,

@@ -358,6 +358,13 @@ fn waking_in_phase_2() {
     assert!(wakes_before(&queue, &io, &hog, &waits), "K10 in phase 1");
 
     queue.cpu_boost = true;
+    // One that holds both credits (I14): by its CVCredit it would wait.
+    let both = vcpu(30 * MS, 5 * MS, Some(MS));
+    assert!(!wakes_before(&queue, &both, &hog, &waits));
+    assert!(wakes_before(&queue, &both, &hog, &preempts));
+    let no_io = vcpu(30 * MS, 0, Some(MS));
+    assert!(!wakes_before(&queue, &no_io, &hog, &preempts));
+
     let mut table = vec![io, hog];
     let next = pick(&mut queue, &mut table, &[0], Ns::ZERO, Ns::ZERO, &waits).unwrap();
     assert_eq!(

@@ -52,8 +52,16 @@ pub struct DaemonCosts {
     pub react: Ns,
     /// CPU time of one look: 58 us for each wake-up, the mover's included.
     pub think: Ns,
-    /// CPU time of one heartbeat: 2.3 % of a CPU at 1900 a second.
+    /// What one heartbeat takes from its vCPU: the monitor's look and what is charged to
+    /// nobody or to others, the timer's interrupt, arming the next and what it finds and
+    /// leaves cold. 16 us on CPUs 1.84 times as fast, by what compute and the reader together
+    /// do less than under the same daemon without heartbeats (docs/reproduction.md).
     pub beat: Ns,
+    /// CPU time of the BPF programs at a switch to a task, the wake-up before it and the
+    /// switch away included. Zero: a bed where it was measured says it.
+    pub traced_switch: Ns,
+    /// CPU time of those where a request is issued and done. Zero likewise.
+    pub traced_request: Ns,
     /// CPU time of holding what computes, or of letting it go (mode xballoon): a
     /// write to `cgroup.freeze` takes 0.1 ms (docs/decisions/0005).
     pub hold: Ns,
@@ -68,7 +76,9 @@ impl Default for DaemonCosts {
             timer: Ns::from_us(54),
             react: Ns::from_us(107),
             think: Ns::from_us(58),
-            beat: Ns::from_us(12),
+            beat: Ns(29_400),
+            traced_switch: Ns::ZERO,
+            traced_request: Ns::ZERO,
             hold: Ns::from_us(100),
         }
     }

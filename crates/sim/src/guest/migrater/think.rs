@@ -19,6 +19,7 @@ use units::VcpuId;
 use super::super::Guest;
 use super::super::TaskState;
 use super::super::World;
+use super::DaemonCosts;
 use super::KIND_ALARM;
 use super::KIND_BELL;
 use super::KIND_MOVE;
@@ -36,6 +37,11 @@ const CLAIM: Ns = Ns::from_us(500);
 const LOOK_AFTER: Ns = Ns::from_us(150);
 
 impl Guest {
+    /// What the daemon's work costs, if there is one.
+    pub(in crate::guest) fn daemon_costs(&self) -> Option<&DaemonCosts> {
+        self.migrater.as_ref().map(|m| &m.settings.costs)
+    }
+
     /// A vCPU is back; it was away since `out` (`idle`: it was halted).
     pub(crate) fn daemon_entered(
         &mut self,

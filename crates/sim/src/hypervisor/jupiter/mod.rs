@@ -146,6 +146,12 @@ impl Jupiter {
         self.enforces() && !self.settings.by_weight
     }
 
+    /// Do deadlines decide whose turn ends, among those that have slice left? Where there are
+    /// none (the simple leaky bucket, DATS or ELB alone) what does under balance scheduling.
+    fn has_deadlines(&self) -> bool {
+        self.has_budgets() && self.settings.dasl.is_some()
+    }
+
     /// How far behind who runs a vCPU that wakes has to be where CFS decides.
     fn granularity(&self, vcpu: Vcpu) -> Ns {
         if self.enforces() && self.settings.dasl.is_some() {
@@ -295,11 +301,17 @@ impl Hypervisor for Jupiter {
         if again {
             return;
         }
+        let by_vruntime = self.fair.preempts(host, vcpu, self.granularity(vcpu));
         let preempts = if self.has_budgets() {
             // Who has slice left comes before who has not.
-            self.left(host, vcpu) > Ns::ZERO && self.left(host, running) == Ns::ZERO
+            let has_left = |vcpu| self.left(host, vcpu) > Ns::ZERO;
+            match (has_left(vcpu), has_left(running)) {
+                (true, false) => true,
+                (false, true) => false,
+                _ => !self.has_deadlines() && by_vruntime,
+            }
         } else {
-            self.fair.preempts(host, vcpu, self.granularity(vcpu))
+            by_vruntime
         };
         if preempts {
             if self.settings.by_weight && self.is_low(running) {
@@ -350,8 +362,7 @@ impl Hypervisor for Jupiter {
     }
 
     fn tick(&mut self, host: &mut Host<'_>) {
-        // With budgets it decides itself whose turn ends.
-        if !self.has_budgets() {
+        if !self.has_deadlines() {
             self.fair.tick(host);
         }
     }

@@ -17,6 +17,7 @@ use crate::engine::Sim;
 use crate::guest::Class;
 use crate::guest::Guest;
 use crate::guest::KernelSettings;
+use crate::guest::Leave;
 use crate::guest::NewTask;
 use crate::hypervisor::Host;
 use crate::hypervisor::Hypervisor;
@@ -307,7 +308,7 @@ fn simulate(bed: &Bed, policy: Box<dyn Hypervisor>, vms: &[Vm], length: Ns) -> O
         let mut guest = Guest::new(id, first, vm.vcpus.len() as u32, kernel, 1);
         let tasks = || vm.vcpus.iter().flatten();
         let parties = tasks().filter(|t| matches!(t, Task::Barrier(_))).count();
-        guest.add_barrier(parties as u32);
+        guest.add_barrier(parties as u32, Leave::AtOnce);
         for (vcpu, tasks) in vm.vcpus.iter().enumerate() {
             for task in tasks {
                 guest.add(new_task(*task, VcpuId(vcpu as u32)));

@@ -270,6 +270,33 @@ fn who_comes_back_to_its_gang_stays_where_it_was() {
     assert_eq!(moved, [0; 3]);
 }
 
+/// Thousandths of the CPU time of all VMs, on four pCPUs, that the first gets.
+fn first_share(policy: Box<dyn Hypervisor>, vms: &[bed::Vm]) -> u64 {
+    let bed = Bed {
+        pcpus: 4,
+        smt: false,
+        costs: crate::machine::Costs::default(),
+        spread: Ns::from_ms(200),
+        queue: crate::queue::QueueKind::Wheel,
+    };
+    let ran = bed.run(policy, vms, Ns::from_secs(5)).ran();
+    let all: Ns = ran.iter().copied().sum();
+    ran[0].as_ns() * 1000 / all.as_ns()
+}
+
+/// That of VMs with equal shares under demand-based coscheduling.
+fn first_share_on_demand(settings: demand::Settings, mut vms: Vec<bed::Vm>) -> u64 {
+    for vm in &mut vms {
+        vm.shares = Some(1024);
+    }
+    let settings = CoschedSettings {
+        mode: Mode::Demand(settings),
+        slice: Ns::from_ms(12),
+        wakeup_granularity: Ns::from_ms(4),
+    };
+    first_share(Box::new(Cosched::new("demand", settings)), &vms)
+}
+
 /// O4: IPIs change who goes first, not how much each VM gets. A VM whose vCPUs meet all
 /// the time, beside three that compute: its quarter. Without a bound on how far ahead of
 /// their share urgent ones may be, it takes as much as it can use.
@@ -281,34 +308,50 @@ fn ipis_buy_no_cpu_time() {
     let hog: &[bed::Task] = &[Hog];
     let mut vms = vec![vm(&[hog; 4]); 4];
     vms[0] = vm(&meets);
-    for vm in &mut vms {
-        vm.shares = Some(1024);
-    }
     let share = |allowance| {
-        let settings = CoschedSettings {
-            mode: Mode::Demand(demand::Settings {
-                allowance,
-                ..demand::Settings::default()
-            }),
-            slice: Ns::from_ms(12),
-            wakeup_granularity: Ns::from_ms(4),
+        let settings = demand::Settings {
+            allowance,
+            window: Ns::from_ms(10),
+            ..demand::Settings::default()
         };
-        let bed = Bed {
-            pcpus: 4,
-            smt: false,
-            costs: crate::machine::Costs::default(),
-            spread: Ns::from_ms(200),
-            queue: crate::queue::QueueKind::Wheel,
-        };
-        let policy = Box::new(Cosched::new("demand", settings));
-        let ran = bed.run(policy, &vms, Ns::from_secs(5)).ran();
-        let all: Ns = ran.iter().copied().sum();
-        ran[0].as_ns() * 1000 / all.as_ns()
+        first_share_on_demand(settings, vms.clone())
     };
     let (bounded, free) = (share(Some(Ns::from_ms(12))), share(None));
     println!("{bounded} {free}");
     assert!((200..=300).contains(&bounded), "{bounded}");
     assert!(free > 350, "{free}");
+}
+
+/// O6: the bucket is on top of balance scheduling. Of two that have slice left, who wakes and
+/// is behind preempts as there.
+#[test]
+fn who_has_slice_left_still_preempts_by_waking() {
+    let nap: &[bed::Task] = &[bed::Task::Naps(Ns::from_us(300), Ns::from_us(700))];
+    let vms = [vm(&[nap]), vm(&[&[Hog]])];
+    let ran = |name| {
+        let outcome = one_pcpu(by_name(name, &SHARING).unwrap(), &vms, 1000);
+        outcome.ran()[0].as_ns() / 1000
+    };
+    let (bucket, balance) = (ran("leaky-bucket"), ran("balance"));
+    assert!(bucket * 10 > balance * 9, "{bucket}, balance {balance} us");
+}
+
+/// O4: an urgent vCPU is not preempted, but only while it is urgent: vCPUs that sleep most
+/// of the time beside a program that meets every 7 ms, and so is urgent for 2 of them. If
+/// it kept its pCPU for the rest of its turn, they would wait for that.
+#[test]
+fn who_was_urgent_makes_way() {
+    let nap: &[bed::Task] = &[bed::Task::Naps(Ns::from_us(300), Ns::from_us(700))];
+    let meets: Vec<[bed::Task; 1]> = (0..4)
+        .map(|n| [Barrier(Ns::from_us(7000 - 200 * n))])
+        .collect();
+    let meets: Vec<&[bed::Task]> = meets.iter().map(|task| &task[..]).collect();
+    let settings = demand::Settings {
+        window: Ns::from_ms(2),
+        ..demand::Settings::default()
+    };
+    let share = first_share_on_demand(settings, vec![vm(&[nap; 4]), vm(&meets)]);
+    assert!((200..=300).contains(&share), "{share}");
 }
 
 /// O3: a VM of three and one of two on four pCPUs: 5 > 4, so one VM at a time;
@@ -346,18 +389,7 @@ fn a_parallel_vm_gets_far_less_than_its_share_under_balance_alone() {
     for vm in &mut vms {
         vm.weight = 256;
     }
-    let bed = Bed {
-        pcpus: 4,
-        smt: false,
-        costs: crate::machine::Costs::default(),
-        spread: Ns::from_ms(200),
-        queue: crate::queue::QueueKind::Wheel,
-    };
-    let share = |name| {
-        let policy = by_name(name, &SHARING).unwrap();
-        let ran = bed.run(policy, &vms, Ns::from_secs(5)).ran();
-        ran[0].as_ns() * 1000 / (ran[0] + ran[1]).as_ns()
-    };
+    let share = |name| first_share(by_name(name, &SHARING).unwrap(), &vms);
     let balance = share("balance");
     assert!(balance < 150, "{balance}");
     for name in ["cosched", "demand", "jupiter", "leaky-bucket"] {

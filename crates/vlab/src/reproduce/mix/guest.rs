@@ -38,7 +38,12 @@ use super::Work;
 pub(super) fn guest(vm: &Vm, id: VmId, first: Vcpu, seed: u64) -> Guest {
     let mut guest = Guest::new(id, first, vm.vcpus, vm.kernel, seed);
     let parallel = |task: &&Task| matches!(task.work, Work::Parallel { .. });
-    guest.add_barrier(vm.tasks.iter().filter(parallel).count() as u32);
+    let meet = || vm.tasks.iter().filter(parallel);
+    let leave = meet().find_map(|task| match task.work {
+        Work::Parallel { leave, .. } => Some(leave),
+        _ => None,
+    });
+    guest.add_barrier(meet().count() as u32, leave.unwrap_or_default());
     guest.add_lock();
     let mut compute = Vec::new();
     let leader = vm.tasks.iter().position(|task| parallel(&task));
@@ -98,6 +103,7 @@ fn program(task: &Task, first: bool) -> (u32, Box<dyn Program>) {
             skew,
             spin,
             alone,
+            leave: _,
         } => {
             let program = Parallel::new(length, spread, spin).uneven(skew);
             (PARALLEL, Box::new(program.with(alone, first)))

@@ -69,7 +69,7 @@ pub(crate) static KNOBS: &[Knob] = &[
         Ns::from_us(50),
         Ns::from_ms(10),
         heartbeat.period,
-        "P_mon of V7; shorter sees gaps sooner and costs more CPU: 300 us take about 6 % of a vCPU in a VM; where a beat costs more than a quarter of it, the period is four times what a beat costs"
+        "P_mon of V7; shorter sees gaps sooner and costs more CPU: 300 us take 5 to 17 % of what a vCPU has, the timer's interrupts included; where a beat costs more than a quarter of it, the period is four times what a beat costs"
     ),
     duration!(
         "heartbeat.tolerance",
