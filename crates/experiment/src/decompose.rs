@@ -286,8 +286,16 @@ pub fn sum<'a>(threads: impl IntoIterator<Item = &'a Spells>) -> IoTime {
     let mut time = IoTime::default();
     for spells in threads {
         time.threads += 1;
+        let mut place = None;
         for spell in &spells.0 {
             time.add(spell.state, spell.length);
+            let at = match place {
+                // Its vCPU is the one that the completion waits for, not where the thread is.
+                Some(place) if spell.state == TaskState::Pending => place,
+                _ => spell.cpu,
+            };
+            place = Some(at);
+            time.add_at(at, spell.length);
         }
     }
     time

@@ -298,6 +298,8 @@ fn the_records_explain_the_rates(by_arm: &BTreeMap<&str, &Phase>) {
         let time = by_arm[arm].io_time.as_ref().unwrap();
         assert_eq!(time.threads, 1);
         assert_eq!(time.total(), by_arm[arm].window, "{arm}");
+        let placed: units::Ns = time.by_vcpu.iter().copied().sum();
+        assert_eq!(placed, time.total(), "{arm}: each moment is on some vCPU");
         let off = time.pending + time.queued_off + time.current_off;
         (off.as_secs_f64() / time.total().as_secs_f64(), time.clone())
     };

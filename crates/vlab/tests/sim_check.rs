@@ -10,6 +10,7 @@ use experiment::scenario::Arm;
 use experiment::scenario::ArmKind;
 use experiment::scenario::Baselines;
 use experiment::scenario::Measured;
+use experiment::scenario::Part;
 use experiment::scenario::Scenario;
 use units::Ns;
 use vlab::sim::rate;
@@ -108,10 +109,7 @@ fn on_faster_cpus_rates_are_within_ten_percent() {
             row.high.unwrap_or_default(),
             error * 100.0
         );
-        // Heartbeats count 23.0 gaps a second where the host has 21.9 slices, and a move that
-        // is missed for it costs a gap of 77 ms (docs/reproduction.md).
-        let known = (row.arm.as_str(), row.vms_per_pcpu) == ("published", 8);
-        if error.abs() > if known { 0.13 } else { TOLERANCE } {
+        if error.abs() > TOLERANCE {
             wrong.push((row, simulated));
         }
     }
@@ -190,57 +188,175 @@ fn mean(rates: &[f64]) -> (f64, f64) {
     (mean, (squares / (count - 1.0) / count).sqrt())
 }
 
-/// Rates of one configuration, round by round.
-fn rates(result: &RunResult, row: &Measured) -> Vec<f64> {
-    let same = |phase: &&Phase| {
+/// Rounds of one configuration.
+fn rounds<'a>(result: &'a RunResult, row: &'a Measured) -> impl Iterator<Item = &'a Phase> {
+    result.phases.iter().filter(|phase| {
         (&phase.load, &phase.arm, phase.vms_per_pcpu) == (&row.load, &row.arm, row.vms_per_pcpu)
-    };
-    let io = result.phases.iter().filter(same);
-    io.filter_map(|phase| phase.io.as_ref().map(|io| io.ops_per_s))
-        .collect()
+    })
 }
 
-/// All completions on one vCPU, both days on the faster bed. Rounds are of two kinds, so that
-/// means are compared: a simulated one is within a tenth of the measured one or within two of
-/// its standard errors. Known misses: the published profile, whose requests take longer while
-/// both vCPUs are on than is simulated, and vanilla with 4 VMs at depth 8 (docs/reproduction.md).
-#[test]
-fn on_a_disk_with_one_queue_means_are_as_measured_but_for_known_misses() {
-    let mut scenario = scenario("check-freezer-disk-faster.toml");
-    scenario.measure.rounds = ROUNDS;
-    let (result, _) = simulate(&scenario).expect("the simulator has all of it");
-    let days = ["2026-11-27", "2026-11-28"].map(|day| {
-        let file = format!("../../docs/results/check-freezer-disk-{day}.json");
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
-        RunResult::load(&path).expect("a result of this project")
-    });
-    let (mut compared, mut wrong) = (0, Vec::new());
-    for row in &scenario.measured {
-        let measured: Vec<f64> = days.iter().flat_map(|day| rates(day, row)).collect();
-        let (real, se) = mean(&measured);
-        let (simulated, _) = mean(&rates(&result, row));
+/// Their rates.
+fn rates(result: &RunResult, row: &Measured) -> Vec<f64> {
+    let rates = rounds(result, row).map(|phase| phase.io.as_ref().map(|io| io.ops_per_s));
+    rates.flatten().collect()
+}
+
+/// A result of this project.
+fn result(name: &str) -> RunResult {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results");
+    RunResult::load(&path.join(name)).expect("a result of this project")
+}
+
+/// A rate of [`means`]: measured, with its standard error, and simulated.
+struct Means {
+    row: Measured,
+    real: f64,
+    se: f64,
+    simulated: f64,
+}
+
+impl Means {
+    /// Of measured rounds and the mean of simulated ones; printed as a row of a table.
+    fn of(row: &Measured, measured: &[f64], simulated: f64) -> Self {
+        let (real, se) = mean(measured);
+        let means = Self {
+            row: row.clone(),
+            real,
+            se,
+            simulated,
+        };
         println!(
             "| {} | {} | {} | {real:.0} ± {se:.0} | {simulated:.0} | {:+.0} % |",
             row.load,
             row.vms_per_pcpu,
             row.arm,
-            (simulated / real - 1.0) * 100.0
+            means.error() * 100.0
         );
-        let known = match (row.load.as_str(), row.arm.as_str(), row.vms_per_pcpu) {
-            (_, "published", 2) => 0.22,
-            (_, "published", 4) => 0.30,
-            (_, "published", 8) => 0.42,
+        means
+    }
+
+    /// Within a tenth, or within two standard errors?
+    fn is_within(&self) -> bool {
+        self.error().abs() <= TOLERANCE.max(2.0 * self.se / self.real)
+    }
+
+    /// 0.1: simulated is a tenth above.
+    fn error(&self) -> f64 {
+        self.simulated / self.real - 1.0
+    }
+}
+
+/// Rounds on a disk with one queue are of two kinds, so that means are compared, not medians:
+/// those of all rounds of these results with simulated ones of this scenario.
+fn means(file: &str, results: &[&str]) -> Vec<Means> {
+    let mut scenario = scenario(file);
+    scenario.measure.rounds = ROUNDS;
+    let (simulated, _) = simulate(&scenario).expect("the simulator has all of it");
+    let results: Vec<RunResult> = results.iter().map(|name| result(name)).collect();
+    let beside = |row: &Measured| {
+        let measured: Vec<f64> = results.iter().flat_map(|r| rates(r, row)).collect();
+        let (simulated, _) = mean(&rates(&simulated, row));
+        Means::of(row, &measured, simulated)
+    };
+    scenario.measured.iter().map(beside).collect()
+}
+
+/// The same where the measured rounds say on which vCPU the readers were, and for how long:
+/// of a simulated reader that is where its completions arrive all the time, and one that
+/// never is, as much of each.
+fn means_by_place(file: &str, measured: &str) -> Vec<Means> {
+    let mut scenario = scenario(file);
+    scenario.measure.rounds = ROUNDS / 2;
+    let arrives = scenario.sim.as_ref().and_then(|sim| sim.completion_vcpu);
+    let arrives = arrives.expect("all completions arrive on one vCPU") as usize;
+    let mut beginning = |elsewhere_permille| {
+        let sim = scenario.sim.as_mut().expect("it is simulated");
+        sim.io_elsewhere_permille = elsewhere_permille;
+        simulate(&scenario).expect("the simulator has all of it").0
+    };
+    let (here, elsewhere) = (beginning(0), beginning(1000));
+    let measured = result(measured);
+    let beside = |row: &Measured| {
+        let share = |phase: &Phase| {
+            let time = phase.io_time.as_ref()?;
+            time.share_on(arrives)
+        };
+        let shares: Vec<f64> = rounds(&measured, row).filter_map(share).collect();
+        let real = rates(&measured, row);
+        assert_eq!(shares.len(), real.len(), "each round says where: {row:?}");
+        let (share, _) = mean(&shares);
+        let at = |result: &RunResult| mean(&rates(result, row)).0;
+        let simulated = share * at(&here) + (1.0 - share) * at(&elsewhere);
+        print!("| {:.0} % ", share * 100.0);
+        Means::of(row, &real, simulated)
+    };
+    scenario.measured.iter().map(beside).collect()
+}
+
+/// All completions on one vCPU, both days on the faster bed: a simulated mean is within a tenth
+/// of the measured one or within two of its standard errors. Known misses: the published
+/// profile with 8 VMs and vanilla with 4 at depth 8 (docs/reproduction.md).
+#[test]
+fn on_a_disk_with_one_queue_means_are_as_measured_but_for_known_misses() {
+    let days = [
+        "check-freezer-disk-2026-11-27.json",
+        "check-freezer-disk-2026-11-28.json",
+    ];
+    let all = means("check-freezer-disk-faster.toml", &days);
+    assert_eq!(all.len(), 26);
+    for m in &all {
+        let known = match (m.row.load.as_str(), m.row.arm.as_str(), m.row.vms_per_pcpu) {
+            ("randread-qd1", "published", 8) => 0.28,
+            ("randread-qd8", "published", 8) => 0.18,
             ("randread-qd8", "vanilla", 4) => 0.35,
             (_, "solo", _) => 0.18,
-            _ => TOLERANCE.max(2.0 * se / real),
+            _ => TOLERANCE.max(2.0 * m.se / m.real),
         };
-        if (simulated / real - 1.0).abs() > known {
-            wrong.push((row, real, se, simulated));
-        }
-        compared += 1;
+        assert!(m.error().abs() <= known, "{:?}: {}", m.row, m.simulated);
     }
-    assert_eq!(compared, 26);
-    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// The same on a machine whose kernel takes twice as long for a request, where heartbeats take
+/// 45 us each: the published profile comes out with all numbers of VMs and at both depths. Of
+/// all rates under sharing 15 of 24 do, and not fewer; others go by where readers begin
+/// (docs/reproduction.md).
+#[test]
+fn what_heartbeats_take_is_what_the_published_profile_lacks() {
+    let days = ["check-freezer-disk-2026-11-29.json"];
+    let all = means("check-freezer-disk-slower.toml", &days);
+    assert_eq!(all.len(), 26);
+    let published = |m: &&Means| m.row.arm == "published";
+    assert_eq!(all.iter().filter(published).count(), 6);
+    for m in all.iter().filter(published) {
+        assert!(m.error().abs() <= TOLERANCE, "{:?}: {}", m.row, m.simulated);
+    }
+    let shared = all.iter().filter(|m| m.row.arm != "solo");
+    assert!(shared.filter(|m| m.is_within()).count() >= 15);
+}
+
+/// A third day on a machine as the faster bed, with every setting of that one: where readers were
+/// is measured as well, and what they get there is predicted. What vanilla and SCHED_FIFO get,
+/// which is decided by that, all comes out within a tenth. Known misses: the published profile,
+/// which loses more moves than a simulated one, our daemon with 8 VMs at depth 8, and the rate
+/// without sharing at depth 8 (docs/reproduction.md).
+#[test]
+fn where_readers_were_being_known_means_are_as_measured() {
+    let all = means_by_place(
+        "check-freezer-disk-faster.toml",
+        "check-freezer-disk-2026-11-29b.json",
+    );
+    assert_eq!(all.len(), 26);
+    for m in &all {
+        let most = match (m.row.load.as_str(), m.row.arm.as_str(), m.row.vms_per_pcpu) {
+            ("randread-qd1", "published", 8) => 0.28,
+            (_, "published", _) | ("randread-qd8", "vmigrater" | "solo", 1 | 8) => 0.14,
+            ("randread-qd1", "solo", _) => TOLERANCE.max(2.0 * m.se / m.real),
+            _ => TOLERANCE,
+        };
+        assert!(m.error().abs() <= most, "{:?}: {}", m.row, m.simulated);
+    }
+    let shared = all.iter().filter(|m| m.row.arm != "solo");
+    assert!(shared.filter(|m| m.is_within()).count() >= 19);
 }
 
 /// Beside compute on each vCPU a reader stays on the one on which it began, and either all its
@@ -350,8 +466,8 @@ fn after_a_gap_the_monitor_comes_first() {
 }
 
 /// Bursts with pauses on a disk of one queue (docs/results/pauses.json, 2 VMs). Those of
-/// 50 ms come out as measured, and in none is the daemon harmful, since it moves nobody
-/// out of his sleep. Bursts of 5 ms come out too high: docs/reproduction.md.
+/// 50 ms come out as measured, and in none is the daemon harmful, also beside one that
+/// only watches, since it moves nobody out of his sleep. Bursts of 5 ms come out too high: docs/reproduction.md.
 #[test]
 fn bursts_with_pauses() {
     let mut scenario = scenario("pauses.toml");
@@ -359,13 +475,26 @@ fn bursts_with_pauses() {
     scenario
         .arms
         .retain(|arm| ["vanilla", "vmigrater"].contains(&arm.name.as_str()));
+    scenario.arms.push(Arm {
+        name: "watches".to_owned(),
+        kind: ArmKind::Vmigrater {
+            dry_run: false,
+            profile: None,
+            without: Part::ALL.to_vec(),
+            config: None,
+        },
+        rounds: None,
+        host_policy: None,
+    });
     scenario.measure.rounds = ROUNDS;
     let (result, _) = simulate(&scenario).unwrap();
     let rate = |load: &str, arm: &str| rate(&result, load, arm, 2).unwrap();
     for load in &scenario.loads {
-        let ratio = rate(&load.name, "vmigrater") / rate(&load.name, "vanilla");
-        println!("{} {ratio:.3}", load.name);
-        assert!(ratio > 0.95, "{}: {ratio}", load.name);
+        for beside in ["watches", "vanilla"] {
+            let ratio = rate(&load.name, "vmigrater") / rate(&load.name, beside);
+            println!("{} {beside} {ratio:.3}", load.name);
+            assert!(ratio > 0.95, "{} beside {beside}: {ratio}", load.name);
+        }
     }
     let mut compared = 0;
     let of = |m: &&experiment::scenario::Measured| {

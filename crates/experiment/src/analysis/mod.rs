@@ -119,6 +119,9 @@ pub struct Row {
     /// Where the time of the I/O threads went, as shares of it: the mean of the
     /// rounds, in the order of [`TaskState::ALL`].
     pub io_time: Option<[f64; TaskState::ALL.len()]>,
+    /// What part of that time, 0..=1, the threads were on the vCPU where all completions
+    /// arrive; `None`: they do not arrive on one, or it was not recorded.
+    pub near: Option<Summary>,
 }
 
 /// How vanilla changed over a run, at one number of VMs.
@@ -515,7 +518,17 @@ impl Cell<'_> {
             daemon_stopped: said_per_second(&|d| Some(d.stopped?.as_secs_f64())),
             wakeups_per_s: per_second(&|d| d.wakeups as f64),
             io_time: io_shares(self.mine.iter().copied()),
+            near: self.near(),
         }
+    }
+
+    fn near(&self) -> Option<Summary> {
+        let Completion::OneCpu(cpu) = self.baseline.completion else {
+            return None;
+        };
+        let times = self.mine.iter().filter_map(|p| p.io_time.as_ref());
+        let shares: Vec<f64> = times.filter_map(|time| time.share_on(cpu)).collect();
+        summarise(&shares)
     }
 }
 

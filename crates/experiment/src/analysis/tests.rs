@@ -141,6 +141,7 @@ fn time_of(arm: &str) -> IoTime {
         queued_off: ms(100, 60),
         current_off: ms(100, 40),
         asleep: Ns::ZERO,
+        by_vcpu: Vec::new(),
     }
 }
 
@@ -366,4 +367,30 @@ fn phases_of_two_boots_are_no_pair() {
     let row = &analyse(&result).loads[0].rows[1];
     assert_eq!((row.rounds, row.vs_vanilla.unwrap().n), (2, 1));
     assert!((row.vs_vanilla.unwrap().centre - 1.35).abs() < 1e-12);
+}
+
+#[test]
+fn near_is_where_all_completions_arrive_and_only_there() {
+    let mut result = fixture();
+    let disk = result.phases.iter_mut().filter(|p| p.load == "disk");
+    for phase in disk.filter(|p| p.arm == "vanilla") {
+        phase.io_time = Some(IoTime {
+            by_vcpu: vec![Ns::from_ms(1500), Ns::from_ms(500)],
+            ..time_of("vanilla")
+        });
+    }
+    let near = |load: &str, arm: &str| {
+        let analysis = analyse(&result);
+        let table = analysis.loads.iter().find(|table| table.load == load);
+        let row = table.unwrap().rows.iter().find(|row| row.arm == arm);
+        row.unwrap().near.map(|near| near.median)
+    };
+    assert_eq!(near("disk", "vanilla"), Some(0.25));
+    assert_eq!(near("disk", "ours"), None, "nobody recorded it");
+    assert_eq!(near("pulse", "vanilla"), None, "completions follow");
+    let text = crate::report::text(&result);
+    assert!(
+        text.contains("25 [25..25] %") && text.contains("near  "),
+        "{text}"
+    );
 }

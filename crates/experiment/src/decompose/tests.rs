@@ -57,22 +57,39 @@ fn a_completion_waits_for_its_vcpu() {
     );
 }
 
-/// It waits on vCPU 0, which is on; its completion arrives on vCPU 1, which is
-/// off.
-#[test]
-fn the_vcpu_that_wakes_is_the_one_that_counts() {
-    let events = [
+/// Twice it waits on vCPU 0, which is on; its completion arrives on vCPU 1, which is
+/// [`OFF`] the second time. `then` is what follows at 600.
+fn two_waits_for_vcpu_1(then: &[TaskEvent]) -> Vec<TaskEvent> {
+    let waits = [
         event(0, 0, What::Io),
         event(100, 1, What::Waking),
         event(100, 0, What::In),
         event(200, 0, What::Io),
         event(600, 1, What::Waking),
-        event(610, 0, What::In),
     ];
+    [&waits, then].concat()
+}
+const OFF: &[&[(u64, u64)]] = &[&[], &[(250, 600)]];
+
+#[test]
+fn the_vcpu_that_wakes_is_the_one_that_counts() {
+    let events = two_waits_for_vcpu_1(&[event(610, 0, What::In)]);
     assert_eq!(
-        text(&events, &gaps(&[&[], &[(250, 600)]]), 0, 620),
+        text(&events, &gaps(OFF), 0, 620),
         "D0:100 R0:100 D0:100 P1:300 Q0:10 R0:10"
     );
+}
+
+/// While it waits for vCPU 1 it is on 0; then it is moved.
+#[test]
+fn where_a_thread_was_is_not_where_its_completion_waits() {
+    let events = two_waits_for_vcpu_1(&[event(600, 1, What::Moved), event(610, 1, What::In)]);
+    let got = spells(&[events], &gaps(OFF), Time(0), Time(800));
+    let time = sum(got.iter().flatten());
+    assert_eq!(time.pending, Ns(300));
+    assert_eq!(time.by_vcpu, [Ns(600), Ns(200)]);
+    assert_eq!(time.share_on(1), Some(0.25));
+    assert_eq!(IoTime::default().share_on(1), None);
 }
 
 #[test]
@@ -196,7 +213,9 @@ proptest! {
     ) {
         let got = spells(&threads, &gaps, Time(from), Time(from + length));
         for spells in got.iter().flatten() {
-            prop_assert_eq!(sum([spells]).total(), Ns(length));
+            let time = sum([spells]);
+            prop_assert_eq!(time.total(), Ns(length));
+            prop_assert_eq!(time.by_vcpu.iter().copied().sum::<Ns>(), Ns(length));
         }
         prop_assert_eq!(sum(got.iter().flatten()).threads as usize, threads.len());
     }

@@ -55,6 +55,10 @@ lost          share of the I/O threads' time on a vCPU that was off: their compl
 compute       work of the compute threads against vanilla
 at equal I/O  the same, plus what the I/O done costs in compute";
 
+const LEGEND_OF_NEAR: &str = "\
+near          share of the I/O threads' time on the CPU where all completions arrive, median
+              [min..max] of the rounds; elsewhere each needs an interrupt more";
+
 /// What the daemon's columns mean.
 const LEGEND_OF_DAEMON: &str = "\
 inactive      time per second in which I/O-bound tasks could not go on because the vCPU
@@ -306,6 +310,7 @@ struct Columns {
     daemon: bool,
     stopped: bool,
     lost: bool,
+    near: bool,
 }
 
 impl Columns {
@@ -321,6 +326,7 @@ impl Columns {
             daemon: table.rows.iter().any(|row| row.daemon_cpu.is_some()),
             stopped: table.rows.iter().any(|row| row.daemon_stopped.is_some()),
             lost: table.rows.iter().any(|row| row.io_time.is_some()),
+            near: table.rows.iter().any(|row| row.near.is_some()),
         }
     }
 
@@ -337,6 +343,9 @@ impl Columns {
         header.push("of bound");
         if self.lost {
             header.push("lost");
+        }
+        if self.near {
+            header.push("near");
         }
         if self.compute {
             header.extend(["compute", "at equal I/O"]);
@@ -373,6 +382,9 @@ impl Columns {
                 format!("{:.1} %", v * 100.0)
             }));
         }
+        if self.near {
+            cells.push(row.near.map_or("-".to_owned(), |s| percents(&s)));
+        }
         if self.compute {
             let centre =
                 |r: Option<Ratio>| r.map_or("-".to_owned(), |r| format!("{:.3}", r.centre));
@@ -393,6 +405,17 @@ impl Columns {
         }
         cells
     }
+}
+
+/// Shares as whole per cent.
+fn percents(of: &Summary) -> String {
+    let percent = |share: f64| share * 100.0;
+    format!(
+        "{:.0} [{:.0}..{:.0}] %",
+        percent(of.median),
+        percent(of.min),
+        percent(of.max)
+    )
 }
 
 /// The share of time lost to vCPUs that were off.
@@ -474,6 +497,9 @@ fn pooled(out: &mut String, result: &RunResult, analysis: &Analysis) {
 fn legend(out: &mut String, result: &RunResult, analysis: &Analysis) {
     line(out, LEGEND);
     let loads = || analysis.loads.iter().flat_map(|load| &load.rows);
+    if loads().any(|row| row.near.is_some()) {
+        line(out, LEGEND_OF_NEAR);
+    }
     if loads().any(|row| row.daemon_cpu.is_some()) {
         line(out, LEGEND_OF_DAEMON);
     }

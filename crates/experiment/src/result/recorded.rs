@@ -107,6 +107,10 @@ pub struct IoTime {
     pub current_off: Ns,
     /// [`TaskState::Asleep`].
     pub asleep: Ns,
+    /// The same time by where the threads were: current, queued, or asleep since they had been
+    /// there; by number of the vCPU. Empty where nobody wrote it down.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub by_vcpu: Vec<Ns>,
 }
 
 impl IoTime {
@@ -136,6 +140,23 @@ impl IoTime {
             TaskState::Asleep => &mut self.asleep,
         };
         *part += time;
+    }
+
+    /// Adds time on one vCPU.
+    pub fn add_at(&mut self, vcpu: u32, time: Ns) {
+        let needed = vcpu as usize + 1;
+        if self.by_vcpu.len() < needed {
+            self.by_vcpu.resize(needed, Ns::ZERO);
+        }
+        self.by_vcpu[vcpu as usize] += time;
+    }
+
+    /// What part of the time was spent on this vCPU, 0..=1; `None`: not known.
+    #[must_use]
+    pub fn share_on(&self, vcpu: usize) -> Option<f64> {
+        let all: Ns = self.by_vcpu.iter().copied().sum();
+        let own = self.by_vcpu.get(vcpu).copied().unwrap_or_default();
+        (all > Ns::ZERO).then(|| own.0 as f64 / all.0 as f64)
     }
 
     /// All parts together.
