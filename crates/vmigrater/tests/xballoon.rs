@@ -47,6 +47,12 @@ fn io_program() {
     one_request_after_another();
 }
 
+/// Does a line `Cpus_allowed_list:` name a single CPU?
+fn is_one_cpu(mask: &str) -> bool {
+    let list = mask.split_whitespace().next_back();
+    list.is_some_and(|list| list.parse::<u32>().is_ok())
+}
+
 /// CPU time of a thread so far.
 fn used(tid: u32) -> u64 {
     let text = fs::read_to_string(format!("/proc/{tid}/schedstat")).unwrap();
@@ -66,8 +72,15 @@ impl Balloons {
     fn new() -> Self {
         let program = Program::start("compute_program");
         let compute = program.threads("compute-", CPUS as usize);
+        let states = || -> Vec<State> { compute.iter().map(|tid| state(*tid)).collect() };
+        // A thread has its name a little before it binds itself to its CPU.
+        let mut before = Vec::new();
+        until("each computing thread is bound to a CPU", || {
+            before = states();
+            before.iter().all(|state| is_one_cpu(&state.mask))
+        });
         Self {
-            before: compute.iter().map(|tid| state(*tid)).collect(),
+            before,
             compute,
             scene: Scene::new("io_program"),
             _program: program,
@@ -110,6 +123,13 @@ impl Balloons {
     }
 
     fn all_is_restored(&self, how: &str) {
+        // Shown if it fails.
+        let now: Vec<State> = self.compute.iter().map(|tid| state(*tid)).collect();
+        println!(
+            "{how}: {now:?} {:?}, before {:?}",
+            self.balloons(),
+            self.before
+        );
         until(&format!("{how}: all computation is as before"), || {
             let now = self.compute.iter().map(|tid| state(*tid));
             now.eq(self.before.iter().cloned()) && self.balloons().is_empty()
