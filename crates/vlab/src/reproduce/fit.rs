@@ -4,6 +4,9 @@
 //!
 //! Each parameter in turn is moved up and down by a factor, within the range that
 //! parameters.toml gives it, or to its other values; what brings the rows nearer is kept.
+//! Then those that trade with another (how long a program computes, and how long it waits)
+//! are moved together with it: where rows ask for a ratio of the two, neither alone gets
+//! anywhere.
 //! There is one value for all configurations, as everywhere. What a row loses is the
 //! logarithm of `1 + error / 10 %`: a row that cannot be met, because what was published
 //! contradicts itself or a mechanism is missing, pulls less the further it is away, as in
@@ -107,16 +110,17 @@ pub(super) fn fit(
     for factor in FACTORS {
         for sweep in 0..wanted.sweeps {
             let mut better = false;
-            for parameter in start.iter() {
-                let steps = fit.improve(&parameter.name, factor, &mut own, &mut known)?;
+            for names in moved(start) {
+                let steps = fit.improve(&names, factor, &mut own, &mut known)?;
                 better |= steps > 0;
                 if steps > 0 {
+                    let values = names.iter().map(|name| own.get(name));
+                    let values: Vec<f64> = values.collect::<anyhow::Result<_>>()?;
                     eprintln!(
-                        "{:5.0} s, by {factor}, {}: {} = {}; {}",
+                        "{:5.0} s, by {factor}, {}: {} = {values:?}; {}",
                         began.elapsed().as_secs_f64(),
                         sweep + 1,
-                        parameter.name,
-                        own.get(&parameter.name)?,
+                        names.join(", "),
                         told(&known)
                     );
                 }
@@ -133,6 +137,15 @@ pub(super) fn fit(
         }
     }
     Ok(text)
+}
+
+/// What is moved at once, in this order: each parameter, then each with what it trades with.
+fn moved(start: &Parameters) -> Vec<Vec<&str>> {
+    let single = start.iter().map(|p| vec![p.name.as_str()]);
+    let pairs = start
+        .iter()
+        .filter_map(|p| Some(vec![p.name.as_str(), p.trades_with.as_deref()?]));
+    single.chain(pairs).collect()
 }
 
 fn differ(a: f64, b: f64) -> bool {
@@ -195,63 +208,82 @@ impl Fit<'_> {
         chosen.map(|e| self.one(e, own)).collect()
     }
 
-    /// Moves one parameter as long as that helps, and says how often it did.
+    /// Moves these parameters together as long as that helps, and says how often it did.
     fn improve(
         &self,
-        name: &str,
+        names: &[&str],
         factor: f64,
         own: &mut Parameters,
         known: &mut [Known],
     ) -> anyhow::Result<usize> {
         let concerned = |known: &[Known]| -> Vec<usize> {
-            let reads = |n: &usize| known[*n].read.iter().any(|read| read == name);
+            let reads = |n: &usize| known[*n].read.iter().any(|read| names.contains(&&**read));
             let rows = |n: &usize| known[*n].judged.rows.iter().any(fitted);
             (0..known.len()).filter(reads).filter(rows).collect()
         };
         let mut made = 0;
-        let mut way: Option<bool> = None;
+        let mut way: Option<Vec<bool>> = None;
         while made < STRIDES {
             let here = concerned(known);
-            let parameter = own.iter().find(|p| p.name == name);
-            let Some(parameter) = parameter.filter(|_| !here.is_empty()) else {
+            let parameters = names
+                .iter()
+                .map(|name| own.iter().find(|p| p.name == *name));
+            let parameters: Option<Vec<&Parameter>> = parameters.collect();
+            let Some(parameters) = parameters.filter(|_| !here.is_empty()) else {
                 break;
             };
-            let from = parameter.value;
-            let mut steps = parameter.steps(factor);
-            if let Some(up) = way {
-                steps.retain(|value| (*value > from) == up);
+            let from: Vec<f64> = parameters.iter().map(|p| p.value).collect();
+            let ups = |step: &[f64]| -> Vec<bool> {
+                step.iter().zip(&from).map(|(to, from)| to > from).collect()
+            };
+            let mut steps = together(&parameters, factor);
+            if let Some(way) = &way {
+                steps.retain(|step| ups(step) == *way);
             }
-            let jobs: Vec<(f64, usize)> = steps
-                .iter()
-                .flat_map(|value| here.iter().map(|n| (*value, *n)))
+            let jobs: Vec<(usize, usize)> = (0..steps.len())
+                .flat_map(|step| here.iter().map(move |n| (step, *n)))
                 .collect();
-            let tried: Vec<(f64, usize, Known)> = jobs
+            let with = |step: &[f64]| {
+                let changes = names.iter().zip(step);
+                changes.fold(own.clone(), |own, (name, value)| own.with(name, *value))
+            };
+            let tried: Vec<(usize, usize, Known)> = jobs
                 .into_par_iter()
-                .map(|(value, n)| {
-                    let own = own.with(name, value);
-                    Ok((value, n, self.one(self.wanted.chosen[n], &own)?))
+                .map(|(step, n)| {
+                    let own = with(&steps[step]);
+                    Ok((step, n, self.one(self.wanted.chosen[n], &own)?))
                 })
                 .collect::<anyhow::Result<_>>()?;
             let lost: f64 = here.iter().map(|n| Self::lost(&known[*n].judged)).sum();
-            let gain = |value: f64| {
-                let of = tried.iter().filter(|(v, ..)| !differ(*v, value));
+            let gain = |step: usize| {
+                let of = tried.iter().filter(|(s, ..)| *s == step);
                 lost - of.map(|(_, _, k)| Self::lost(&k.judged)).sum::<f64>()
             };
-            let best = steps
-                .into_iter()
-                .max_by(|a, b| gain(*a).total_cmp(&gain(*b)));
+            let best = (0..steps.len()).max_by(|a, b| gain(*a).total_cmp(&gain(*b)));
             let Some(best) = best.filter(|best| gain(*best) > WORTH) else {
                 break;
             };
-            way = Some(best > from);
-            *own = own.with(name, best);
-            for (_, n, k) in tried.into_iter().filter(|(v, ..)| !differ(*v, best)) {
+            way = Some(ups(&steps[best]));
+            *own = with(&steps[best]);
+            for (_, n, k) in tried.into_iter().filter(|(step, ..)| *step == best) {
                 known[n] = k;
             }
             made += 1;
         }
         Ok(made)
     }
+}
+
+/// Other values of all of these, each one step away.
+fn together(parameters: &[&Parameter], factor: f64) -> Vec<Vec<f64>> {
+    parameters.iter().fold(vec![Vec::new()], |all, p| {
+        let steps = p.steps(factor);
+        let longer = |before: Vec<f64>| {
+            let steps = steps.clone().into_iter();
+            steps.map(move |step| [&before[..], &[step]].concat())
+        };
+        all.into_iter().flat_map(longer).collect()
+    })
 }
 
 /// Is it a row that takes part?
@@ -290,6 +322,37 @@ mod tests {
             others: others.to_vec(),
             kept_as_it_is: false,
             ..all.iter().next().unwrap().clone()
+        }
+    }
+
+    #[test]
+    fn what_trades_is_moved_together_in_all_directions() {
+        let (run, wait) = (
+            parameter(100.0, Some([10.0, 1000.0]), &[]),
+            parameter(30.0, Some([30.0, 99.0]), &[]),
+        );
+        assert_eq!(
+            together(&[&run, &wait], 2.0),
+            [[200.0, 60.0], [50.0, 60.0]],
+            "the second cannot be less"
+        );
+        let kept = parameter(1.0, None, &[]);
+        assert!(together(&[&run, &kept], 2.0).is_empty());
+    }
+
+    /// Who trades does so with a parameter that there is, and each pair is named once.
+    #[test]
+    fn pairs_are_of_parameters_that_may_be_fitted() {
+        let all = Parameters::load(&[]).unwrap();
+        let pairs: Vec<Vec<&str>> = moved(&all).into_iter().filter(|m| m.len() == 2).collect();
+        assert!(!pairs.is_empty());
+        for pair in &pairs {
+            for name in pair {
+                let found = all.iter().find(|p| p.name == *name);
+                assert!(found.is_some_and(Parameter::is_fitted), "{name}");
+            }
+            let again = vec![pair[1], pair[0]];
+            assert!(!pairs.contains(&again), "{pair:?} is named twice");
         }
     }
 

@@ -54,6 +54,10 @@ pub(super) struct Parameter {
     /// `try`, or nowhere.
     #[serde(default)]
     pub(super) range: Option<[f64; 2]>,
+    /// Another parameter with which `--fit` moves it together as well: rows that ask for a
+    /// ratio of the two hold both where they are.
+    #[serde(default)]
+    pub(super) trades_with: Option<String>,
     /// `--fit` leaves it as it is.
     #[serde(default)]
     pub(super) kept_as_it_is: bool,
