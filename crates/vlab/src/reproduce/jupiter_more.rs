@@ -13,7 +13,7 @@ use super::mix::Effort;
 use super::mix::Task;
 use super::mix::Vm;
 use super::mix::run;
-use super::mix::watched;
+use super::mix::series;
 use super::outcome::Outcome;
 use super::parameters::Parameters;
 use super::workloads::work;
@@ -174,9 +174,10 @@ fn timeline(
         window: Ns::from_secs(4),
         ..effort
     };
-    let seen = |policy| watched(&mix, policy, "disabled_periods", effort, PERIOD);
+    let seen = |policy| series(&mix, policy, Some("disabled_periods"), effort, PERIOD);
     let (ours, base) = (seen("jupiter")?, seen("balance")?);
-    let off = |n: usize| ours[n].1 > 0;
+    // With most of the seeds.
+    let off = |n: usize| ours[n].counted > 0.5;
     let steady = (0..BEGIN).filter(|n| off(*n)).count();
     outcome.row("periods disabled in the second before", steady as f64);
     // At the end of the period in which the switch turns the counter has counted it.
@@ -195,8 +196,8 @@ fn timeline(
     // JUPITER over BS in some of the periods, if it is anything.
     let over = |periods: &dyn Fn(usize) -> bool| -> Option<f64> {
         let chosen = || (0..ours.len()).filter(|n| periods(*n));
-        let bs: f64 = chosen().map(|n| base[n].0).sum();
-        (bs > 0.0).then(|| chosen().map(|n| ours[n].0).sum::<f64>() / bs)
+        let bs: f64 = chosen().map(|n| base[n].rate).sum();
+        (bs > 0.0).then(|| chosen().map(|n| ours[n].rate).sum::<f64>() / bs)
     };
     outcome.shape(
         "it disables itself while the load turns",

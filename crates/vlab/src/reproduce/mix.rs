@@ -29,7 +29,6 @@ pub(super) use self::build::assemble;
 pub(super) use self::memo::Memo;
 pub(super) use self::runs::run;
 pub(super) use self::runs::series;
-pub(super) use self::runs::watched;
 use super::parameters::Parameters;
 use super::tuning::Tuning;
 

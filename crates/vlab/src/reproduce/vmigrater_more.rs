@@ -8,6 +8,7 @@ use units::Ns;
 
 use super::mix::Dev;
 use super::mix::Effort;
+use super::mix::Mix;
 use super::mix::Pins;
 use super::mix::Task;
 use super::mix::UNCOUNTED;
@@ -265,7 +266,7 @@ pub(super) fn fig14(p: &Parameters, effort: Effort<'_>) -> anyhow::Result<Outcom
         window: Ns::from_secs(14),
         ..effort
     };
-    let rates = series(&mix, "cfs", effort, Ns::from_ms(250))?;
+    let rates = rates(&mix, effort, Ns::from_ms(250))?;
     let mb = |from: usize, to: usize| {
         rates[from..to].iter().sum::<f64>() / f64::max((to - from) as f64, 1.0) / 1e6
     };
@@ -288,6 +289,12 @@ pub(super) fn fig14(p: &Parameters, effort: Effort<'_>) -> anyhow::Result<Outcom
     Ok(outcome)
 }
 
+/// I/O bytes per second in each step.
+fn rates(mix: &Mix, effort: Effort<'_>, step: Ns) -> anyhow::Result<Vec<f64>> {
+    let steps = series(mix, "cfs", None, effort, step)?;
+    Ok(steps.iter().map(|step| step.rate).collect())
+}
+
 /// V25: 16 clients become 32. By how much throughput falls, against the mean of the
 /// second before, and how long it takes until it is back at nine tenths of that.
 fn doubled(p: &Parameters, effort: Effort<'_>, outcome: &mut Outcome) -> anyhow::Result<()> {
@@ -298,7 +305,7 @@ fn doubled(p: &Parameters, effort: Effort<'_>, outcome: &mut Outcome) -> anyhow:
         window: Ns::from_secs(6),
         ..effort
     };
-    let rates = series(&mix, "cfs", effort, STEP)?;
+    let rates = rates(&mix, effort, STEP)?;
     let before = rates[10..20].iter().sum::<f64>() / 10.0;
     let least = rates[20..30].iter().copied().fold(f64::MAX, f64::min);
     outcome.row(

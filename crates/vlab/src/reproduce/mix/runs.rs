@@ -2,6 +2,7 @@
 //! Runs of a machine with several VMs: figures, and how they go over time.
 
 use rayon::prelude::*;
+use serde::Deserialize;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sim::engine::Sim;
@@ -84,71 +85,59 @@ fn once<T: Serialize + DeserializeOwned>(
     memo.of_run(&all, make)
 }
 
-/// I/O bytes per second of all VMs in each `step` of the window; means over the seeds.
+/// What happens in one step of a window; a mean over the seeds.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(in crate::reproduce) struct Step {
+    /// I/O bytes per second of all VMs.
+    pub(in crate::reproduce) rate: f64,
+    /// What the policy's counter has grown by; 0 if none is named.
+    pub(in crate::reproduce) counted: f64,
+}
+
+/// How a run goes: each `step` of the window, with a counter of the policy, if one is named.
 pub(in crate::reproduce) fn series(
     mix: &Mix,
     policy: &str,
+    counter: Option<&str>,
     effort: Effort<'_>,
     step: Ns,
-) -> anyhow::Result<Vec<f64>> {
-    once("series", mix, policy, effort, step, || {
-        let runs: Vec<Vec<f64>> = (effort.first..effort.first + effort.seeds)
+) -> anyhow::Result<Vec<Step>> {
+    let of_seed = |seed| -> anyhow::Result<Vec<Step>> {
+        let mut sim = build(mix, policy, seed)?;
+        sim.run_until(Time::ZERO + effort.warmup);
+        sim.open_window();
+        let now = |sim: &Sim| {
+            let counters = sim.hypervisor().counters();
+            let count = counters.iter().find(|(name, _)| Some(*name) == counter);
+            (did::io_bytes(sim), count.map_or(0, |(_, count)| *count))
+        };
+        let mut last = now(&sim);
+        let mut steps = Vec::new();
+        for n in 1..=effort.window.as_ns() / step.as_ns() {
+            sim.run_until_quietly(Time::ZERO + effort.warmup + step * n);
+            let next = now(&sim);
+            steps.push(Step {
+                rate: (next.0 - last.0) as f64 / step.as_secs_f64(),
+                counted: (next.1 - last.1) as f64,
+            });
+            last = next;
+        }
+        Ok(steps)
+    };
+    let kind = format!("series {counter:?}");
+    once(&kind, mix, policy, effort, step, || {
+        let runs: Vec<Vec<Step>> = (effort.first..effort.first + effort.seeds)
             .into_par_iter()
-            .map(|seed| {
-                let mut sim = build(mix, policy, seed)?;
-                sim.run_until(Time::ZERO + effort.warmup);
-                sim.open_window();
-                let mut last = 0;
-                let mut rates = Vec::new();
-                for n in 1..=effort.window.as_ns() / step.as_ns() {
-                    sim.run_until_quietly(Time::ZERO + effort.warmup + step * n);
-                    let bytes = did::io_bytes(&sim);
-                    rates.push((bytes - last) as f64 / step.as_secs_f64());
-                    last = bytes;
-                }
-                Ok(rates)
-            })
+            .map(of_seed)
             .collect::<anyhow::Result<_>>()?;
         let steps = runs.first().map_or(0, Vec::len);
-        let mean = |n| runs.iter().map(|run| run[n]).sum::<f64>() / runs.len() as f64;
-        Ok((0..steps).map(mean).collect())
+        let mean = |of: &dyn Fn(&[Step]) -> f64| {
+            runs.iter().map(|run| of(run)).sum::<f64>() / runs.len() as f64
+        };
+        let means = (0..steps).map(|n| Step {
+            rate: mean(&|run| run[n].rate),
+            counted: mean(&|run| run[n].counted),
+        });
+        Ok(means.collect())
     })
-}
-
-/// In each `step` of the window: I/O bytes per second of all VMs, and what the
-/// policy's counter of this name has grown by.
-pub(in crate::reproduce) fn watched(
-    mix: &Mix,
-    policy: &str,
-    counter: &str,
-    effort: Effort<'_>,
-    step: Ns,
-) -> anyhow::Result<Vec<(f64, u64)>> {
-    once(
-        &format!("watched {counter}"),
-        mix,
-        policy,
-        effort,
-        step,
-        || {
-            let mut sim = build(mix, policy, effort.first)?;
-            sim.run_until(Time::ZERO + effort.warmup);
-            sim.open_window();
-            let now = |sim: &Sim| {
-                let counters = sim.hypervisor().counters();
-                let count = counters.iter().find(|(name, _)| *name == counter);
-                (did::io_bytes(sim), count.map_or(0, |(_, count)| *count))
-            };
-            let mut last = now(&sim);
-            let mut steps = Vec::new();
-            for n in 1..=effort.window.as_ns() / step.as_ns() {
-                sim.run_until(Time::ZERO + effort.warmup + step * n);
-                let next = now(&sim);
-                let bytes = (next.0 - last.0) as f64;
-                steps.push((bytes / step.as_secs_f64(), next.1 - last.1));
-                last = next;
-            }
-            Ok(steps)
-        },
-    )
 }
