@@ -153,11 +153,12 @@ fn must_leave(
     match outlook(now, source, task, settings) {
         Outlook::Leaving { .. } if settings.push => Ok(Some(Why::Push)),
         Outlook::OpenEnded if settings.push => Err(Skip::Unstable),
-        Outlook::Gone { back } if settings.pull => {
+        Outlook::Gone { back, void } if settings.pull => {
             if task.activity == Activity::Running {
                 return Err(Skip::CurrentOnDescheduled);
             }
-            if back.is_some_and(|back| back.since(now) <= settings.pull_unless_back_within) {
+            let within = |back: Time| back.since(now) <= settings.pull_unless_back_within;
+            if !void && back.is_some_and(within) {
                 return Err(Skip::BackSoon);
             }
             let in_flight = matches!(task.activity, Activity::Blocked(_))
@@ -206,6 +207,21 @@ pub fn push_point(
         })
         .filter(|point| *point > now)
         .min()
+}
+
+/// The next instant after `now` from which on nobody waits for this vCPU any more, which is
+/// overdue ([`Settings::back_overdue_after`]): tasks that were left there because it was to be
+/// back soon have to leave. `None`: nothing to arm.
+#[must_use]
+pub fn pull_point(now: Time, vcpu: &VcpuView, settings: &Settings) -> Option<Time> {
+    let VcpuState::Descheduled {
+        back: Some(back), ..
+    } = vcpu.state
+    else {
+        return None;
+    };
+    let point = outlook::void_from(&back, settings)?;
+    (settings.pull && point > now).then_some(point)
 }
 
 /// How long the task would have been without a vCPU if it had stayed: what a

@@ -39,8 +39,12 @@ pub(super) fn dilate(settings: &mut Settings, by: u32) {
     if let Margin::Fixed(margin) = &mut settings.placement.margin {
         *margin = *margin * times;
     }
-    if let Some(overdue) = &mut settings.placement.overdue_after {
-        *overdue = *overdue * times;
+    let placement = &mut settings.placement;
+    for overdue in [
+        &mut placement.overdue_after,
+        &mut placement.back_overdue_after,
+    ] {
+        *overdue = overdue.map(|time| time * times);
     }
     settings.dilation = by;
 }

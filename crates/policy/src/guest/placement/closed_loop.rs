@@ -31,13 +31,20 @@ struct Host {
     phase: Ns,
     /// Every second slice is longer by this.
     more: Ns,
+    /// Every sixth gap is longer by this.
+    late: Ns,
 }
 
 impl Host {
     fn runs(&self, now: Time) -> bool {
         let short = self.on + self.off;
         let cycle = short * 2 + self.more;
-        let at = Ns((now + self.phase).as_ns() % cycle.as_ns());
+        let round = cycle * 3 + self.late;
+        let at = (now + self.phase).as_ns() % round.as_ns();
+        if at >= (cycle * 3).as_ns() {
+            return false;
+        }
+        let at = Ns(at % cycle.as_ns());
         at < self.on || (at >= short && at < short + self.on + self.more)
     }
 }
@@ -177,6 +184,7 @@ fn hosts(count: u64, vms: u64) -> Vec<Host> {
             off: Ns::from_ms(11) * (vms - 1) + Ns::from_us(137) * n,
             phase: Ns::from_us(4700) * n,
             more: Ns::ZERO,
+            late: Ns::ZERO,
         })
         .collect()
 }
@@ -258,12 +266,43 @@ fn slices_of_two_lengths_gain_more_than_abstaining() {
                 off: Ns::from_ms(10) + Ns::from_us(137) * n,
                 phase: Ns::from_us(4700) * n,
                 more: Ns::from_ms(10),
+                late: Ns::ZERO,
             })
             .collect();
         let several = play(&hosts, &Settings::default(), distribution);
         let one = play(&hosts, &Settings::default(), one_length);
         println!("{count} vCPUs: {several:?}, with one length {one:?}");
         assert!(several.done * 100 >= one.done * 110, "{several:?} {one:?}");
+    }
+}
+
+/// A gap in six is twice as long as the others: a vCPU that was to be back any moment is not.
+#[test]
+fn a_task_is_not_left_on_a_vcpu_that_is_overdue() {
+    let ours = (
+        Settings::default(),
+        distribution as fn() -> Box<dyn SliceEstimator>,
+    );
+    let published = (Settings::published(), last_value as _);
+    for (settings, estimator) in [ours, published] {
+        for (vms, least) in [(2, 104), (4, 101)] {
+            let mut hosts = hosts(4, vms);
+            for host in &mut hosts {
+                host.late = host.off;
+            }
+            let for_ever = Settings {
+                back_overdue_after: None,
+                ..settings.clone()
+            };
+            let pulled = play(&hosts, &settings, estimator);
+            let left = play(&hosts, &for_ever, estimator);
+            println!("{vms} VMs: {pulled:?}, left there {left:?}");
+            assert!(pulled.done * 100 >= pulled.bound * 94, "{pulled:?}");
+            assert!(
+                pulled.done * 100 >= left.done * least,
+                "{pulled:?} {left:?}"
+            );
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use super::Settings;
 use crate::guest::view::TaskView;
 use crate::guest::view::VcpuState;
 use crate::guest::view::VcpuView;
+use crate::guest::view::Window;
 
 /// One vCPU as one task sees it. The table in the module documentation says
 /// what each condition means.
@@ -28,8 +29,11 @@ pub enum Outlook {
     },
     /// Descheduled.
     Gone {
-        /// End of the gap; `None` if unknown.
+        /// End of the gap; `None` if unknown. One that is overdue: any moment.
         back: Option<Time>,
+        /// It is overdue for longer than `back_overdue_after`: any moment is no
+        /// reason to wait while another vCPU is at hand.
+        void: bool,
     },
     /// No data.
     Unknown,
@@ -73,10 +77,18 @@ pub fn outlook(now: Time, vcpu: &VcpuView, task: &TaskView, settings: &Settings)
             }
         }
         VcpuState::Descheduled { back, .. } => Outlook::Gone {
-            // Overdue means: any moment now.
             back: back.map(|back| back.expected.max(now)),
+            void: back
+                .and_then(|back| void_from(&back, settings))
+                .is_some_and(|from| now >= from),
         },
         VcpuState::Idle => Outlook::Idle,
         VcpuState::Unknown => Outlook::Unknown,
     }
+}
+
+/// From when on a gap has outlived what was expected of it; `None`: never.
+pub(super) fn void_from(back: &Window, settings: &Settings) -> Option<Time> {
+    let after = settings.back_overdue_after?;
+    Some(back.latest + after + Ns(1))
 }

@@ -115,6 +115,11 @@ pub struct Settings {
     /// `None`, as published: the remaining slice stays below zero, and the vCPU
     /// about to go, for as long as it runs.
     pub overdue_after: Option<Ns>,
+    /// A vCPU that is away for this long after the latest expected end of its gap is waited
+    /// for no more: its tasks are pulled if another is at hand (V22: for slices that are not
+    /// stable). 300 us: by no more is a gap's end seen late (V11). Not stated. `None`: for as
+    /// long as it is away it is back any moment, and keeps them (decision 0035).
+    pub back_overdue_after: Option<Ns>,
 }
 
 impl Default for Settings {
@@ -139,6 +144,7 @@ impl Default for Settings {
             resident_penalty: 1000,
             completion_cpu_max: Permille::new(300),
             overdue_after: Some(Ns::from_us(600)),
+            back_overdue_after: Some(Ns::from_us(300)),
         }
     }
 }
@@ -177,6 +183,7 @@ impl Settings {
             resident_penalty: 0,
             completion_cpu_max: Permille::ONE,
             overdue_after: None,
+            back_overdue_after: Some(Ns::from_us(300)),
         }
     }
 }

@@ -63,6 +63,15 @@ impl Crowd {
     }
 }
 
+/// How long a task waits for a vCPU that is gone.
+#[derive(Clone, Copy)]
+enum Wait {
+    /// Nothing is at hand.
+    AsLongAsItTakes,
+    /// Another vCPU is at hand.
+    Until(Time),
+}
+
 /// Lower is chosen first: round, condition, shared remaining slice, number.
 type Order = (u32, u8, Reverse<Ns>, VcpuId);
 
@@ -120,8 +129,8 @@ impl<'a> Targets<'a> {
         }
         let best = best.map(|(_, index)| index);
         if why == Why::Push
-            && let Some(limit) = self.waits_until(best, task)
-            && let Some(index) = self.soon_active(task, source, limit, &mut forbidden)
+            && let Some(wait) = self.waits_until(best, task)
+            && let Some(index) = self.soon_active(task, source, wait, &mut forbidden)
         {
             return Ok((self.give(index), Why::SoonActive));
         }
@@ -135,29 +144,29 @@ impl<'a> Targets<'a> {
         })
     }
 
-    /// Until when a vCPU has to be back for a task to go there (V12) and not to the best
-    /// that is at hand; none: it goes to that.
-    fn waits_until(&self, best: Option<usize>, task: &TaskView) -> Option<Time> {
+    /// For which vCPUs a task waits (V12) instead of going to the best that is at hand;
+    /// none: it goes to that.
+    fn waits_until(&self, best: Option<usize>, task: &TaskView) -> Option<Wait> {
         if !self.settings.soon_active {
             return None;
         }
         let Some(best) = best else {
-            return Some(Time(u64::MAX));
+            return Some(Wait::AsLongAsItTakes);
         };
         match outlook(self.now, &self.vcpus[best], task, self.settings) {
-            Outlook::Stays(remaining) if remaining < self.settings.soon_below => {
-                Some(self.now + self.settings.pull_unless_back_within)
-            }
+            Outlook::Stays(remaining) if remaining < self.settings.soon_below => Some(Wait::Until(
+                self.now + self.settings.pull_unless_back_within,
+            )),
             _ => None,
         }
     }
 
-    /// Of the vCPUs that are gone and back before a task's own and by `limit`, the first.
+    /// Of the vCPUs that are gone and back before a task's own and soon enough, the first.
     fn soon_active(
         &self,
         task: &TaskView,
         source: &VcpuView,
-        limit: Time,
+        wait: Wait,
         forbidden: &mut bool,
     ) -> Option<usize> {
         let Outlook::Leaving { back: Some(own) } = outlook(self.now, source, task, self.settings)
@@ -166,11 +175,18 @@ impl<'a> Targets<'a> {
         };
         let mut best: Option<((bool, u32, Time, VcpuId), usize)> = None;
         for (index, vcpu) in self.vcpus.iter().enumerate() {
-            let Outlook::Gone { back: Some(back) } = outlook(self.now, vcpu, task, self.settings)
+            let Outlook::Gone {
+                back: Some(back),
+                void,
+            } = outlook(self.now, vcpu, task, self.settings)
             else {
                 continue;
             };
-            if back > limit || back + self.settings.soon_lead >= own {
+            let soon = match wait {
+                Wait::AsLongAsItTakes => true,
+                Wait::Until(limit) => !void && back <= limit,
+            };
+            if !soon || back + self.settings.soon_lead >= own {
                 continue;
             }
             if !task.allowed.contains(vcpu.id) {

@@ -352,17 +352,6 @@ fn a_task_on_a_gone_vcpu_is_pulled_unless_current_or_back_soon() {
     );
     let soon = [gone(0, US(500)), running(1, MS(8))];
     assert_eq!(skips(&soon, &[task(1, 0)], &ours()), [Skip::BackSoon]);
-    let overdue = [
-        vcpu(
-            0,
-            VcpuState::Descheduled {
-                since: NOW - MS(20),
-                back: Some(exactly(NOW - MS(9))),
-            },
-        ),
-        running(1, MS(8)),
-    ];
-    assert_eq!(skips(&overdue, &[task(1, 0)], &ours()), [Skip::BackSoon]);
     let unsure = [gone(0, MS(5)), open_ended(1)];
     assert_eq!(moves(&unsure, &[task(1, 0)], &ours()), [(1, 1, Why::Pull)]);
     let off = Settings {
@@ -439,6 +428,58 @@ fn an_overdue_slice_makes_its_vcpu_open_ended_except_as_published() {
     assert_eq!(
         moves(&[overdue(US(600)), target], &[task(1, 0)], &ours()),
         [(1, 1, Why::Push)]
+    );
+}
+
+fn overdue(id: u32, late: Ns) -> VcpuView {
+    let back = exactly(NOW - late);
+    vcpu(
+        id,
+        VcpuState::Descheduled {
+            since: NOW - late - MS(11),
+            back: Some(back),
+        },
+    )
+}
+
+#[test]
+fn nobody_waits_for_ever_for_a_vcpu_that_is_overdue() {
+    let at_hand = |late| [overdue(0, late), running(1, MS(8))];
+    let waits = skips(&at_hand(US(300)), &[task(1, 0)], &ours());
+    assert_eq!(waits, [Skip::BackSoon]);
+    let pulled = [(1, 1, Why::Pull)];
+    assert_eq!(moves(&at_hand(US(301)), &[task(1, 0)], &ours()), pulled);
+    let published = Settings::published();
+    assert_eq!(moves(&at_hand(MS(9)), &[task(1, 0)], &published), pulled);
+    let for_ever = Settings {
+        back_overdue_after: None,
+        ..ours()
+    };
+    let waits = skips(&at_hand(MS(9)), &[task(1, 0)], &for_ever);
+    assert_eq!(waits, [Skip::BackSoon]);
+
+    let [gone, hand] = at_hand(US(300));
+    assert_eq!(pull_point(NOW, &gone, &ours()), Some(NOW + Ns(1)));
+    assert_eq!(pull_point(NOW + Ns(1), &gone, &ours()), None);
+    assert_eq!(pull_point(NOW, &gone, &for_ever), None);
+    assert_eq!(pull_point(NOW, &hand, &ours()), None);
+}
+
+/// Any moment is soon enough where nobody else runs on, and not where somebody does.
+#[test]
+fn a_task_is_sent_to_a_vcpu_that_is_overdue_if_none_is_at_hand() {
+    let sent = [(1, 1, Why::SoonActive)];
+    let none = [running(0, US(100)), overdue(1, MS(9))];
+    assert_eq!(moves(&none, &[task(1, 0)], &ours()), sent);
+    let prefers_fresh = Settings {
+        soon_below: MS(11),
+        ..ours()
+    };
+    let three = |late| [running(0, US(100)), overdue(1, late), running(2, MS(8))];
+    assert_eq!(moves(&three(US(300)), &[task(1, 0)], &prefers_fresh), sent);
+    assert_eq!(
+        moves(&three(US(301)), &[task(1, 0)], &prefers_fresh),
+        [(1, 2, Why::Push)]
     );
 }
 

@@ -193,7 +193,7 @@ impl Guest {
             let me = VcpuId(cpu as u32);
             let mine: Vec<TaskView> = tasks.iter().filter(|t| t.vcpu == me).copied().collect();
             let push = placement::push_point(now, &vcpus[cpu], &mine, &settings);
-            let look = look_point(now, me, &vcpus, &tasks, settings.pull);
+            let look = look_point(now, me, &vcpus, &tasks, &settings);
             let longer = self
                 .migrater
                 .as_ref()
@@ -347,16 +347,16 @@ impl Guest {
     }
 }
 
-/// When to see whether another vCPU has gone with tasks on it. Only the vCPU that
+/// When to see whether another vCPU has gone with tasks on it, or is away for too long. Only the vCPU that
 /// will run longest looks, as in the daemon.
 fn look_point(
     now: Time,
     me: VcpuId,
     vcpus: &[VcpuView],
     tasks: &[TaskView],
-    pull: bool,
+    settings: &placement::Settings,
 ) -> Option<Time> {
-    if !pull {
+    if !settings.pull {
         return None;
     }
     let end = |vcpu: &VcpuView| match vcpu.state {
@@ -375,6 +375,9 @@ fn look_point(
                 ends: Some(ends), ..
             } => Some((vcpu.id, ends.latest + LOOK_AFTER)),
             VcpuState::Running { ends: None, .. } => Some((vcpu.id, now + Ns::from_us(1200))),
+            VcpuState::Descheduled { .. } => {
+                Some((vcpu.id, placement::pull_point(now, vcpu, settings)?))
+            }
             _ => None,
         })
         .filter(|(vcpu, at)| {

@@ -74,22 +74,35 @@ pub(super) fn margin_max_of_slice(settings: &mut Settings) -> Option<&mut Permil
 }
 
 pub(super) fn overdue_after(settings: &Settings) -> String {
-    settings
-        .placement
-        .overdue_after
-        .map_or(NEVER.into(), human::duration)
+    or_never(settings.placement.overdue_after)
 }
 
 pub(super) fn set_overdue_after(settings: &mut Settings, word: &str) -> bool {
-    let after = human::parse_duration(word).filter(|ns| *ns <= MAX);
-    if word != NEVER && after.is_none() {
+    set_or_never(&mut settings.placement.overdue_after, word)
+}
+
+pub(super) fn back_overdue_after(settings: &Settings) -> String {
+    or_never(settings.placement.back_overdue_after)
+}
+
+pub(super) fn set_back_overdue_after(settings: &mut Settings, word: &str) -> bool {
+    set_or_never(&mut settings.placement.back_overdue_after, word)
+}
+
+fn or_never(after: Option<Ns>) -> String {
+    after.map_or(NEVER.into(), human::duration)
+}
+
+fn set_or_never(after: &mut Option<Ns>, word: &str) -> bool {
+    let time = human::parse_duration(word).filter(|ns| *ns <= MAX);
+    if word != NEVER && time.is_none() {
         return false;
     }
-    settings.placement.overdue_after = after;
+    *after = time;
     true
 }
 
-pub(super) fn expected_overdue_after() -> String {
+pub(super) fn expected_or_never() -> String {
     format!(
         "\"{NEVER}\" or a duration from \"0 ns\" to \"{}\"",
         human::duration(MAX)

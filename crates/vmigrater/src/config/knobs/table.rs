@@ -303,9 +303,18 @@ pub(crate) static KNOBS: &[Knob] = &[
         field: Field::Word {
             get: special::overdue_after,
             set: special::set_overdue_after,
-            expected: special::expected_overdue_after,
+            expected: special::expected_or_never,
         },
         help: "a slice that outlives its latest expected end by this makes the prediction void",
+    },
+    Knob {
+        key: "placement.back_overdue_after",
+        field: Field::Word {
+            get: special::back_overdue_after,
+            set: special::set_back_overdue_after,
+            expected: special::expected_or_never,
+        },
+        help: "a gap that outlives its latest expected end by this makes the prediction void: the vCPU's tasks are pulled and none are sent there; never: it is back any moment",
     },
     // The wake-up lever.
     choice!(
