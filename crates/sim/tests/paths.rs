@@ -4,6 +4,7 @@
 
 mod common;
 
+use sim::device::Delay;
 use sim::device::Net;
 use sim::device::NetSettings;
 use sim::device::Path;
@@ -255,4 +256,43 @@ fn a_balloon_of_the_whole_vm_holds_compute_on_every_vcpu() {
     let (one, all) = (elsewhere(false), elsewhere(true));
     assert!(one > 3600, "half of 4 s in units of 0.5 ms: {one}");
     assert!(all * 10 < one * 9, "{all} of {one}");
+}
+
+/// vCPU 0 shares its pCPU with another VM and vCPU 1 has its own. Every second request
+/// outlasts the slice in which it was issued: its completion waits for vCPU 0, or vCPU 1
+/// takes it. Where vCPU 0 has nothing else to do it halts, and is woken by what is its own.
+#[test]
+fn a_completion_for_a_vcpu_without_a_pcpu_goes_to_one_that_runs() {
+    let arrived = |completes_where_it_runs: bool, busy: bool| {
+        let machine = machine(2, 2, Costs::FREE);
+        let kernel = KernelSettings {
+            completes_where_it_runs,
+            ..KernelSettings::free()
+        };
+        let mut guests = common::guests(&machine, kernel, 1);
+        let settings = ReaderSettings {
+            submit: Ns::from_us(10),
+            process: Ns::from_us(10),
+            ..HALVES
+        };
+        let mut reader = common::reader(0, settings);
+        reader.mask = units::CpuSet::first(1);
+        guests[0].add(reader);
+        if busy {
+            guests[0].add(common::compute(0));
+        }
+        guests[0].add(common::compute(1));
+        guests[1].add(common::compute(0));
+        let mut sim = simulation(machine, guests);
+        sim.add_device(Box::new(Delay::new(Ns::from_ms(7), 0)), Path::Submitter);
+        sim.run_until(Time(1_000_000_000));
+        sim.check().unwrap();
+        [0, 1].map(|vcpu| sim.machine().vcpus[vcpu].io_events)
+    };
+    let [own, other] = arrived(true, true);
+    assert!(own > 0 && other > 0, "{own} {other}");
+    let [own, other] = arrived(false, true);
+    assert!(own > 0 && other == 0, "{own} {other}");
+    let [own, other] = arrived(true, false);
+    assert!(own > 0 && other == 0, "{own} {other}");
 }

@@ -18,6 +18,7 @@ use crate::hypervisor::Host;
 use crate::hypervisor::Hypervisor;
 use crate::ids::DeviceId;
 use crate::ids::Vcpu;
+use crate::machine::State;
 
 impl Sim {
     /// Calls the policy and carries out what it asks for.
@@ -145,12 +146,17 @@ impl Sim {
         self.completed = completed;
     }
 
-    /// A completion reaches the guest: an interrupt for the vCPU of its path.
+    /// A completion reaches the guest: an interrupt for the vCPU of its path, or for one
+    /// that runs ([`crate::guest::KernelSettings::completes_where_it_runs`]).
     pub(super) fn respond(&mut self, id: DeviceId, io: Io) {
-        let vcpu = match self.devices[id.index()].path {
+        let mut vcpu = match self.devices[id.index()].path {
             Path::Submitter => io.vcpu,
             Path::Fixed(id) => self.machine.vcpu(io.vm, id),
         };
+        let moves = self.guests[io.vm.index()].kernel.completes_where_it_runs;
+        if moves && self.state(vcpu) == State::Queued {
+            vcpu = self.next_that_runs(vcpu).unwrap_or(vcpu);
+        }
         let event = Event::Complete {
             vcpu,
             task: io.task,
@@ -158,5 +164,14 @@ impl Sim {
         };
         self.completing += 1;
         self.agenda.at(self.agenda.now(), event);
+    }
+
+    /// The next vCPU of the same VM, in the order of their numbers, that has a pCPU.
+    fn next_that_runs(&self, vcpu: Vcpu) -> Option<Vcpu> {
+        let vm = self.machine.vcpus[vcpu.index()].vm;
+        let all = self.machine.vms[vm.index()].vcpus.clone();
+        let after = (vcpu.0 + 1..all.end).chain(all.start..vcpu.0).map(Vcpu);
+        let has_pcpu = |v: &Vcpu| matches!(self.state(*v), State::Running(_) | State::Waiting(_));
+        after.into_iter().find(has_pcpu)
     }
 }

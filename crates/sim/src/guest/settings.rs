@@ -27,6 +27,9 @@ pub struct KernelSettings {
     /// Handling a completion whose task is awake: it is found with the one that woke it.
     /// `None`: as any other interrupt.
     pub batched: Option<Ns>,
+    /// A completion whose vCPU wants to run and has no pCPU goes to the next one of its VM
+    /// that has one, if any has: as if interrupts were delivered to whoever can take them.
+    pub completes_where_it_runs: bool,
     /// What a vCPU does first when it is back: interrupts and softirqs that have
     /// piled up.
     pub catch_up: Ns,
@@ -60,6 +63,7 @@ impl Default for KernelSettings {
             completion: None,
             ipi: None,
             batched: None,
+            completes_where_it_runs: false,
             catch_up: Ns::ZERO,
             migration: Ns::from_us(20),
             migration_delay: Ns::ZERO,

@@ -77,6 +77,8 @@ pub(crate) struct Paper {
     pub(crate) smt: Smt,
     /// Guests do not charge a task for its vCPU's absence.
     pub(crate) steal_accounted: bool,
+    /// Completions go to a vCPU that runs.
+    pub(crate) completes_where_it_runs: bool,
     /// CPU time to submit a request.
     pub(crate) submit: Ns,
     /// Spread of the work for a completion: sigma of the logarithm, in thousandths.
@@ -149,6 +151,8 @@ pub(crate) fn named(name: &str) -> anyhow::Result<Paper> {
         costs: costs(&p, name)?,
         smt: smt(&p)?,
         steal_accounted: p.get("guest.steal_accounted")? != 0.0,
+        completes_where_it_runs: name == "paper-kvm"
+            && p.get("kvm.completes_where_it_runs")? != 0.0,
         submit: p.us("guest.submit_us")?,
         process_spread: p.count("guest.process_spread_permille")?,
         disk_latency: p.us("ssd.latency_us")?,

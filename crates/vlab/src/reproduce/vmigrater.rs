@@ -96,6 +96,7 @@ pub(super) fn kernel(p: &Parameters, vcpus: u32, migration: Ns) -> anyhow::Resul
     Ok(KernelSettings {
         migration_delay: migration,
         steal_accounted: p.get("guest.steal_accounted")? != 0.0,
+        completes_where_it_runs: p.get("kvm.completes_where_it_runs")? != 0.0,
         ..KernelSettings::scaled(vcpus)
     })
 }

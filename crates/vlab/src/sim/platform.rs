@@ -166,6 +166,7 @@ pub(crate) fn by_name(name: &str, cpus: u32) -> anyhow::Result<Platform> {
                 smt: paper.smt,
                 kernel: KernelSettings {
                     steal_accounted: paper.steal_accounted,
+                    completes_where_it_runs: paper.completes_where_it_runs,
                     ..KernelSettings::scaled(cpus)
                 },
                 daemon: platforms::DAEMON,
