@@ -561,6 +561,10 @@ fn arms_that_cannot_be_simulated_are_refused_by_name() {
         (configured("iobound.enter = '0 %'"), "from \"0.1 %\""),
         (configured("iobound.leave = '40 %'"), "above iobound.enter"),
         (configured("iobound.idle = 50"), "is no time"),
+        (
+            configured("placement.back_overdue_after = 'ever'"),
+            "is no time",
+        ),
     ] {
         let error = simulate(&with_arm(kind)).unwrap_err().to_string();
         assert!(

@@ -460,7 +460,7 @@ fn daemon(step: &Step<'_>, costs: DaemonCosts) -> anyhow::Result<Option<Migrater
 fn configure(arm: &str, config: &str, settings: &mut MigraterSettings) -> anyhow::Result<()> {
     let unusable = |what: String| {
         Unusable(format!(
-            "arm {arm}: {what}; of the daemon's configuration the simulator reads iobound.window, iobound.idle, iobound.stay, iobound.enter, iobound.leave, placement.soon_below and placement.pull_unless_back_within"
+            "arm {arm}: {what}; of the daemon's configuration the simulator reads iobound.window, iobound.idle, iobound.stay, iobound.enter, iobound.leave, placement.soon_below, placement.pull_unless_back_within and placement.back_overdue_after"
         ))
     };
     let table: toml::Table = config.parse().map_err(|e| unusable(format!("{e}")))?;
@@ -490,6 +490,10 @@ fn configure(arm: &str, config: &str, settings: &mut MigraterSettings) -> anyhow
                 ("placement", "soon_below") => placement.soon_below = time()?,
                 ("placement", "pull_unless_back_within") => {
                     placement.pull_unless_back_within = time()?;
+                }
+                ("placement", "back_overdue_after") => {
+                    let never = value.as_str() == Some("never");
+                    placement.back_overdue_after = (!never).then(time).transpose()?;
                 }
                 _ => return Err(unusable(format!("it sets {section}.{key}")).into()),
             }

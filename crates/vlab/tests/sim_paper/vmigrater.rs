@@ -108,5 +108,15 @@ pub(crate) const CASES: &[Case] = &[
                 file.agrees("fig15", &row, bytes(&vms[0]) / bytes(&vms[1]), SAME);
             }
         }
+        // Nobody waits for ever for a vCPU that is overdue (decision 0035): 1.5 and 4.0 before.
+        for weight in [1433, 1228] {
+            let vms = file.arm(
+                &[&format!("vm.first.weight = {weight}")],
+                "testdfsio",
+                "published",
+            );
+            let ratio = bytes(&vms[0]) / bytes(&vms[1]);
+            assert!((0.8..1.25).contains(&ratio), "{weight}: {ratio}");
+        }
     }),
 ];
