@@ -63,6 +63,7 @@ mod settings;
 mod spread;
 mod target;
 
+pub use outlook::Back;
 pub use outlook::Outlook;
 pub use outlook::outlook;
 pub use settings::Margin;
@@ -153,12 +154,13 @@ fn must_leave(
     match outlook(now, source, task, settings) {
         Outlook::Leaving { .. } if settings.push => Ok(Some(Why::Push)),
         Outlook::OpenEnded if settings.push => Err(Skip::Unstable),
-        Outlook::Gone { back, void } if settings.pull => {
+        Outlook::Gone { back } if settings.pull => {
             if task.activity == Activity::Running {
                 return Err(Skip::CurrentOnDescheduled);
             }
-            let within = |back: Time| back.since(now) <= settings.pull_unless_back_within;
-            if !void && back.is_some_and(within) {
+            if let Back::At(back) = back
+                && back.since(now) <= settings.pull_unless_back_within
+            {
                 return Err(Skip::BackSoon);
             }
             let in_flight = matches!(task.activity, Activity::Blocked(_))
@@ -220,7 +222,7 @@ pub fn pull_point(now: Time, vcpu: &VcpuView, settings: &Settings) -> Option<Tim
     else {
         return None;
     };
-    let point = outlook::void_from(&back, settings)?;
+    let point = outlook::overdue_from(&back, settings)?;
     (settings.pull && point > now).then_some(point)
 }
 

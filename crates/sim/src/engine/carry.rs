@@ -170,8 +170,8 @@ impl Sim {
     fn next_that_runs(&self, vcpu: Vcpu) -> Option<Vcpu> {
         let vm = self.machine.vcpus[vcpu.index()].vm;
         let all = self.machine.vms[vm.index()].vcpus.clone();
-        let after = (vcpu.0 + 1..all.end).chain(all.start..vcpu.0).map(Vcpu);
+        let mut after = (vcpu.0 + 1..all.end).chain(all.start..vcpu.0).map(Vcpu);
         let has_pcpu = |v: &Vcpu| matches!(self.state(*v), State::Running(_) | State::Waiting(_));
-        after.into_iter().find(has_pcpu)
+        after.find(has_pcpu)
     }
 }

@@ -63,9 +63,9 @@ impl Monitor {
         self.views.longer_from.filter(|_| has_tasks)
     }
 
-    /// When to see whether another vCPU has gone with tasks on it, or is away for longer
-    /// than it was to be: its own thread cannot tell, and nothing rings here when it
-    /// happens. Only the vCPU that will run longest looks.
+    /// When to see whether another vCPU has gone with tasks on it, or is overdue: its own
+    /// thread cannot tell, and nothing rings here when it happens. Only the vCPU that will
+    /// run longest looks.
     fn look_point(&self) -> Option<Time> {
         if !self.core.settings.placement.pull {
             return None;

@@ -29,14 +29,23 @@ pub enum Outlook {
     },
     /// Descheduled.
     Gone {
-        /// End of the gap; `None` if unknown. One that is overdue: any moment.
-        back: Option<Time>,
-        /// It is overdue for longer than `back_overdue_after`: any moment is no
-        /// reason to wait while another vCPU is at hand.
-        void: bool,
+        /// End of the gap.
+        back: Back,
     },
     /// No data.
     Unknown,
+}
+
+/// When a vCPU that is gone is back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Back {
+    /// Nobody can say.
+    Unknown,
+    /// Then; now if it is a little late.
+    At(Time),
+    /// It is overdue for longer than `back_overdue_after`: it may be back any moment, which
+    /// is no reason to wait for it while another vCPU is at hand.
+    Overdue,
 }
 
 impl Outlook {
@@ -77,18 +86,21 @@ pub fn outlook(now: Time, vcpu: &VcpuView, task: &TaskView, settings: &Settings)
             }
         }
         VcpuState::Descheduled { back, .. } => Outlook::Gone {
-            back: back.map(|back| back.expected.max(now)),
-            void: back
-                .and_then(|back| void_from(&back, settings))
-                .is_some_and(|from| now >= from),
+            back: match back {
+                None => Back::Unknown,
+                Some(back) if overdue_from(&back, settings).is_some_and(|from| now >= from) => {
+                    Back::Overdue
+                }
+                Some(back) => Back::At(back.expected.max(now)),
+            },
         },
         VcpuState::Idle => Outlook::Idle,
         VcpuState::Unknown => Outlook::Unknown,
     }
 }
 
-/// From when on a gap has outlived what was expected of it; `None`: never.
-pub(super) fn void_from(back: &Window, settings: &Settings) -> Option<Time> {
+/// From when on a vCPU whose gap was to end then is overdue; `None`: never.
+pub(super) fn overdue_from(back: &Window, settings: &Settings) -> Option<Time> {
     let after = settings.back_overdue_after?;
     Some(back.latest + after + Ns(1))
 }

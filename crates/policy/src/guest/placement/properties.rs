@@ -63,6 +63,20 @@ fn usable_again(
     }
 }
 
+/// Is a vCPU that is gone waited for although another is at hand?
+fn back_soon(now: Time, vcpu: &VcpuView, settings: &Settings) -> bool {
+    let VcpuState::Descheduled {
+        back: Some(back), ..
+    } = vcpu.state
+    else {
+        return false;
+    };
+    let overdue = settings
+        .back_overdue_after
+        .is_some_and(|after| now > back.latest + after);
+    !overdue && back.expected.since(now) <= settings.pull_unless_back_within
+}
+
 /// Is `b` better than `a` for this task?
 fn better(now: Time, b: &VcpuView, a: &VcpuView, task: &TaskView, settings: &Settings) -> bool {
     let Some(a_again) = usable_again(now, a, task, settings) else {
@@ -390,11 +404,16 @@ proptest! {
             }
             let task = of(&tasks, m);
             let (from, to) = (find(&vcpus, m.from).unwrap(), find(&vcpus, m.to).unwrap());
+            // Past one that is at hand only to who is back soon.
+            let past_one = m.why == Why::SoonActive && vcpus.iter().any(|vcpu| {
+                task.allowed.contains(vcpu.id) && at_hand(NOW, vcpu, task, &settings)
+            });
             for other in &vcpus {
                 let same_kind = other.preferred == to.preferred
                     && at_hand(NOW, other, task, &settings) == at_hand(NOW, to, task, &settings);
                 if same_kind && task.allowed.contains(other.id)
                     && better(NOW, other, from, task, &settings)
+                    && (!past_one || back_soon(NOW, other, &settings))
                 {
                     prop_assert!(given(other.id), "{:?} before {}", m, other.id);
                 }

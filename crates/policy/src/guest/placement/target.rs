@@ -27,6 +27,7 @@ use units::VcpuId;
 use super::Settings;
 use super::index_of;
 use super::outlook;
+use super::outlook::Back;
 use super::outlook::Outlook;
 use crate::guest::view::Move;
 use crate::guest::view::Skip;
@@ -175,18 +176,16 @@ impl<'a> Targets<'a> {
         };
         let mut best: Option<((bool, u32, Time, VcpuId), usize)> = None;
         for (index, vcpu) in self.vcpus.iter().enumerate() {
-            let Outlook::Gone {
-                back: Some(back),
-                void,
-            } = outlook(self.now, vcpu, task, self.settings)
-            else {
+            let Outlook::Gone { back } = outlook(self.now, vcpu, task, self.settings) else {
                 continue;
             };
-            let soon = match wait {
-                Wait::AsLongAsItTakes => true,
-                Wait::Until(limit) => !void && back <= limit,
+            let back = match (back, wait) {
+                (Back::At(back), Wait::Until(limit)) if back <= limit => back,
+                (Back::At(back), Wait::AsLongAsItTakes) => back,
+                (Back::Overdue, Wait::AsLongAsItTakes) => self.now,
+                _ => continue,
             };
-            if !soon || back + self.settings.soon_lead >= own {
+            if back + self.settings.soon_lead >= own {
                 continue;
             }
             if !task.allowed.contains(vcpu.id) {

@@ -347,8 +347,8 @@ impl Guest {
     }
 }
 
-/// When to see whether another vCPU has gone with tasks on it, or is away for too long. Only the vCPU that
-/// will run longest looks, as in the daemon.
+/// When to see whether another vCPU has gone with tasks on it, or is overdue. Only the vCPU
+/// that will run longest looks, as in the daemon.
 fn look_point(
     now: Time,
     me: VcpuId,
