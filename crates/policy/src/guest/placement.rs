@@ -228,13 +228,14 @@ pub fn pull_point(now: Time, vcpu: &VcpuView, settings: &Settings) -> Option<Tim
 
 /// How long the task would have been without a vCPU if it had stayed: what a
 /// move gains, before its cost. `None` where that is not known (a completion
-/// move, an unpredictable gap).
+/// move, an unpredictable gap, one that has outlived what was expected).
 #[must_use]
 pub fn gain(now: Time, why: Why, from: &VcpuView, to: &VcpuView) -> Option<Ns> {
     match (why, from.state) {
         (Why::Push, VcpuState::Running { gap, .. }) => gap,
         (Why::Pull, VcpuState::Descheduled { back, .. }) => {
-            back.map(|back| back.expected.since(now))
+            let back = back.filter(|back| now <= back.latest)?;
+            Some(back.expected.since(now))
         }
         (
             Why::SoonActive,

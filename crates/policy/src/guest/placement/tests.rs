@@ -698,6 +698,8 @@ fn the_gain_is_the_time_without_a_vcpu() {
         Some(MS(11))
     );
     assert_eq!(gain(NOW, Why::Pull, &away, &source), Some(MS(4)));
+    let late = overdue(1, US(301));
+    assert_eq!(gain(NOW, Why::Pull, &late, &source), None);
     assert_eq!(
         gain(NOW, Why::SoonActive, &source, &away),
         Some(US(100) + MS(7))
