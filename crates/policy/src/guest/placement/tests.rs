@@ -431,58 +431,6 @@ fn an_overdue_slice_makes_its_vcpu_open_ended_except_as_published() {
     );
 }
 
-fn overdue(id: u32, late: Ns) -> VcpuView {
-    let back = exactly(NOW - late);
-    vcpu(
-        id,
-        VcpuState::Descheduled {
-            since: NOW - late - MS(11),
-            back: Some(back),
-        },
-    )
-}
-
-#[test]
-fn nobody_waits_for_ever_for_a_vcpu_that_is_overdue() {
-    let at_hand = |late| [overdue(0, late), running(1, MS(8))];
-    let waits = skips(&at_hand(US(300)), &[task(1, 0)], &ours());
-    assert_eq!(waits, [Skip::BackSoon]);
-    let pulled = [(1, 1, Why::Pull)];
-    assert_eq!(moves(&at_hand(US(301)), &[task(1, 0)], &ours()), pulled);
-    let published = Settings::published();
-    assert_eq!(moves(&at_hand(MS(9)), &[task(1, 0)], &published), pulled);
-    let for_ever = Settings {
-        back_overdue_after: None,
-        ..ours()
-    };
-    let waits = skips(&at_hand(MS(9)), &[task(1, 0)], &for_ever);
-    assert_eq!(waits, [Skip::BackSoon]);
-
-    let [gone, hand] = at_hand(US(300));
-    assert_eq!(pull_point(NOW, &gone, &ours()), Some(NOW + Ns(1)));
-    assert_eq!(pull_point(NOW + Ns(1), &gone, &ours()), None);
-    assert_eq!(pull_point(NOW, &gone, &for_ever), None);
-    assert_eq!(pull_point(NOW, &hand, &ours()), None);
-}
-
-/// Any moment is soon enough where nobody else runs on, and not where somebody does.
-#[test]
-fn a_task_is_sent_to_a_vcpu_that_is_overdue_if_none_is_at_hand() {
-    let sent = [(1, 1, Why::SoonActive)];
-    let none = [running(0, US(100)), overdue(1, MS(9))];
-    assert_eq!(moves(&none, &[task(1, 0)], &ours()), sent);
-    let prefers_fresh = Settings {
-        soon_below: MS(11),
-        ..ours()
-    };
-    let three = |late| [running(0, US(100)), overdue(1, late), running(2, MS(8))];
-    assert_eq!(moves(&three(US(300)), &[task(1, 0)], &prefers_fresh), sent);
-    assert_eq!(
-        moves(&three(US(301)), &[task(1, 0)], &prefers_fresh),
-        [(1, 2, Why::Push)]
-    );
-}
-
 #[test]
 fn the_owners_mask_and_the_preferred_mask_are_obeyed() {
     let mut vcpus = [running(0, US(100)), running(1, MS(9)), running(2, MS(3))];
@@ -698,8 +646,6 @@ fn the_gain_is_the_time_without_a_vcpu() {
         Some(MS(11))
     );
     assert_eq!(gain(NOW, Why::Pull, &away, &source), Some(MS(4)));
-    let late = overdue(1, US(301));
-    assert_eq!(gain(NOW, Why::Pull, &late, &source), None);
     assert_eq!(
         gain(NOW, Why::SoonActive, &source, &away),
         Some(US(100) + MS(7))
@@ -707,3 +653,5 @@ fn the_gain_is_the_time_without_a_vcpu() {
     assert_eq!(gain(NOW, Why::Completion, &source, &away), None);
     assert_eq!(gain(NOW, Why::Push, &open_ended(0), &away), None);
 }
+
+mod overdue;
