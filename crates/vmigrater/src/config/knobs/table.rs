@@ -314,7 +314,7 @@ pub(crate) static KNOBS: &[Knob] = &[
             set: special::set_back_overdue_after,
             expected: special::expected_or_never,
         },
-        help: "a gap that outlives its latest expected end by this makes the prediction void: the vCPU's tasks are pulled and none are sent there; never: it is back any moment",
+        help: "a gap that outlives its latest expected end by this makes the prediction void: while another is at hand the vCPU's tasks are pulled and none are sent there; never: it is back any moment",
     },
     // The wake-up lever.
     choice!(
