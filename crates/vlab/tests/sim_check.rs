@@ -20,7 +20,7 @@ use vlab::sim::simulate_with;
 /// How far a simulated rate may be from a measured median.
 const TOLERANCE: f64 = 0.10;
 /// With the daemon the simulator is nearer to the bound than reality, the more VMs and
-/// not the same on each day: known misses, see docs/reproduction.md. They may not grow.
+/// not the same on each day: known misses, see docs/check-freezer.md. They may not grow.
 fn known_miss(arm: &str, vms: u32, source: &str) -> f64 {
     match (arm, vms, source) {
         ("vmigrater", 4, "2026-11-22") => 0.15,
@@ -295,7 +295,7 @@ fn means_by_place(file: &str, measured: &str) -> Vec<Means> {
 
 /// All completions on one vCPU, both days on the faster bed: a simulated mean is within a tenth
 /// of the measured one or within two of its standard errors. Known misses: the published
-/// profile with 8 VMs and vanilla with 4 at depth 8 (docs/reproduction.md).
+/// profile with 8 VMs and vanilla with 4 at depth 8 (docs/check-freezer.md).
 #[test]
 fn on_a_disk_with_one_queue_means_are_as_measured_but_for_known_misses() {
     let days = [
@@ -319,7 +319,7 @@ fn on_a_disk_with_one_queue_means_are_as_measured_but_for_known_misses() {
 /// The same on a machine whose kernel takes twice as long for a request, where heartbeats take
 /// 45 us each: the published profile comes out with all numbers of VMs and at both depths. Of
 /// all rates under sharing 15 of 24 do, and not fewer; others go by where readers begin
-/// (docs/reproduction.md).
+/// (docs/check-freezer.md).
 #[test]
 fn what_heartbeats_take_is_what_the_published_profile_lacks() {
     let days = ["check-freezer-disk-2026-11-29.json"];
@@ -338,7 +338,7 @@ fn what_heartbeats_take_is_what_the_published_profile_lacks() {
 /// is measured as well, and what they get there is predicted. What vanilla and SCHED_FIFO get,
 /// which is decided by that, all comes out within a tenth. Known misses: the published profile,
 /// which loses more moves than a simulated one, our daemon with 8 VMs at depth 8, and the rate
-/// without sharing at depth 8 (docs/reproduction.md).
+/// without sharing at depth 8 (docs/check-freezer.md).
 #[test]
 fn where_readers_were_being_known_means_are_as_measured() {
     let all = means_by_place(
@@ -467,7 +467,7 @@ fn after_a_gap_the_monitor_comes_first() {
 
 /// Bursts with pauses on a disk of one queue (docs/results/pauses.json, 2 VMs). Those of
 /// 50 ms come out as measured, and in none is the daemon harmful, also beside one that
-/// only watches, since it moves nobody out of his sleep. Bursts of 5 ms come out too high: docs/reproduction.md.
+/// only watches, since it moves nobody out of his sleep. Bursts of 5 ms come out too high: docs/check-freezer.md.
 #[test]
 fn bursts_with_pauses() {
     let mut scenario = scenario("pauses.toml");

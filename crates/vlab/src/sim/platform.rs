@@ -117,7 +117,7 @@ pub(crate) fn by_name(name: &str, cpus: u32) -> anyhow::Result<Platform> {
         // by what was measured without sharing alone: 7450 and 7523 requests/s
         // (scenarios/check-freezer.toml). Their 99th percentile of 151 to 171 us would have
         // a spread of 800; nine tenths of the spells on the CPU, of a later bed, one of
-        // 400 (docs/reproduction.md). A logarithmic normal distribution has only one.
+        // 400 (docs/check-freezer.md). A logarithmic normal distribution has only one.
         "bed" => Platform {
             costs: Costs {
                 // Alone on its CPU, which halts while it waits and is itself a VM's, a
@@ -136,7 +136,7 @@ pub(crate) fn by_name(name: &str, cpus: u32) -> anyhow::Result<Platform> {
                 // A disk's completion and another vCPU's interrupt take 2.0 and 10 us up
                 // to the switch on CPUs 1.84 times as fast: medians of a reader with
                 // SCHED_FIFO, on the vCPU where its completions arrive and on the other one
-                // (docs/reproduction.md, "Against the freezer").
+                // (docs/check-freezer.md).
                 completion: Some(Ns(3680)),
                 ipi: Some(Ns(18_400)),
                 // In `further`.

@@ -55,7 +55,7 @@ pub struct DaemonCosts {
     /// What one heartbeat takes from its vCPU: the monitor's look and what is charged to
     /// nobody or to others, the timer's interrupt, arming the next and what it finds and
     /// leaves cold. 16 us on CPUs 1.84 times as fast, by what compute and the reader together
-    /// do less than under the same daemon without heartbeats (docs/reproduction.md).
+    /// do less than under the same daemon without heartbeats (docs/check-freezer.md).
     pub beat: Ns,
     /// CPU time of the BPF programs at a switch to a task, the wake-up before it and the
     /// switch away included. Zero: a bed where it was measured says it.
