@@ -58,11 +58,14 @@ use crate::guest::view::VcpuView;
 use crate::guest::view::Why;
 
 mod completion;
+mod look;
 mod outlook;
 mod settings;
 mod spread;
 mod target;
 
+pub use look::Looks;
+pub use look::look_point;
 pub use outlook::Back;
 pub use outlook::Outlook;
 pub use outlook::outlook;

@@ -654,4 +654,5 @@ fn the_gain_is_the_time_without_a_vcpu() {
     assert_eq!(gain(NOW, Why::Push, &open_ended(0), &away), None);
 }
 
+mod look;
 mod overdue;

@@ -2,6 +2,7 @@
 //! The monitor of a vCPU: sees, estimates, decides.
 
 use policy::guest::placement;
+use policy::guest::placement::Looks;
 use policy::guest::view::Activity;
 use policy::guest::view::Completion;
 use policy::guest::view::Move;
@@ -33,8 +34,6 @@ use crate::ids::TaskId;
 
 /// A claim lasts this long, as in the daemon.
 const CLAIM: Ns = Ns::from_us(500);
-/// A vCPU that should be gone by now is looked at this long after.
-const LOOK_AFTER: Ns = Ns::from_us(150);
 
 impl Guest {
     /// What the daemon's work costs, if there is one.
@@ -193,7 +192,8 @@ impl Guest {
             let me = VcpuId(cpu as u32);
             let mine: Vec<TaskView> = tasks.iter().filter(|t| t.vcpu == me).copied().collect();
             let push = placement::push_point(now, &vcpus[cpu], &mine, &settings);
-            let look = look_point(now, me, &vcpus, &tasks, &settings);
+            let looks = Looks::default();
+            let look = placement::look_point(now, me, &vcpus, &tasks, &settings, &looks);
             let longer = self
                 .migrater
                 .as_ref()
@@ -345,50 +345,4 @@ impl Guest {
         }
         (vcpus, tasks)
     }
-}
-
-/// When to see whether another vCPU has gone with tasks on it, or is overdue. Only the vCPU
-/// that will run longest looks, as in the daemon.
-fn look_point(
-    now: Time,
-    me: VcpuId,
-    vcpus: &[VcpuView],
-    tasks: &[TaskView],
-    settings: &placement::Settings,
-) -> Option<Time> {
-    if !settings.pull {
-        return None;
-    }
-    let end = |vcpu: &VcpuView| match vcpu.state {
-        VcpuState::Running {
-            ends: Some(ends), ..
-        } => ends.expected,
-        VcpuState::Running { ends: None, .. } => now,
-        _ => Time::ZERO,
-    };
-    let mine = vcpus.iter().find(|v| v.id == me).map(end)?;
-    vcpus
-        .iter()
-        .filter(|vcpu| vcpu.id != me)
-        .filter_map(|vcpu| match vcpu.state {
-            VcpuState::Running {
-                ends: Some(ends), ..
-            } => Some((vcpu.id, ends.latest + LOOK_AFTER)),
-            VcpuState::Running { ends: None, .. } => Some((vcpu.id, now + Ns::from_us(1200))),
-            VcpuState::Descheduled { .. } => {
-                Some((vcpu.id, placement::pull_point(now, vcpu, settings)?))
-            }
-            _ => None,
-        })
-        .filter(|(vcpu, at)| {
-            *at > now
-                && tasks
-                    .iter()
-                    .any(|task| task.vcpu == *vcpu && task.completion != Completion::On(*vcpu))
-                && vcpus
-                    .iter()
-                    .all(|other| other.id == *vcpu || end(other) <= mine)
-        })
-        .map(|(_, at)| at)
-        .min()
 }
