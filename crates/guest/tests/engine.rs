@@ -18,6 +18,8 @@ mod gain;
 mod host;
 #[path = "engine/inactivity.rs"]
 mod inactivity;
+#[path = "engine/overdue.rs"]
+mod overdue;
 #[path = "engine/owners.rs"]
 mod owners;
 #[path = "engine/published.rs"]

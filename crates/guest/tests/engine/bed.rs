@@ -17,6 +17,7 @@ use std::time::Instant;
 use freezer::Freezer;
 use freezer::Options;
 use freezer::Plan;
+use freezer::plan::Lane;
 use guest::act::journal::Journal;
 use guest::act::task::Roots;
 use guest::engine::Engine;
@@ -56,15 +57,20 @@ impl Bed {
 
     /// So many VMs on each CPU.
     pub(crate) fn shared_by(vms: u32) -> Self {
-        Self::start(vms, &CpuSet::first(CPUS))
+        Self::start(&shared(vms), &CpuSet::first(CPUS))
     }
 
     /// Two VMs on each CPU, with compute on some of the CPUs only.
     pub(crate) fn computing_on(cpus: &CpuSet) -> Self {
-        Self::start(2, cpus)
+        Self::start(&shared(2), cpus)
     }
 
-    fn start(vms: u32, cpus: &CpuSet) -> Self {
+    /// Slices and gaps that are not alike, for all CPUs.
+    pub(crate) fn planned(lanes: Vec<Lane>) -> Self {
+        Self::start(&Plan::new(lanes).unwrap(), &CpuSet::first(CPUS))
+    }
+
+    fn start(plan: &Plan, cpus: &CpuSet) -> Self {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let stop = Arc::new(AtomicBool::new(false));
         let compute = cpus
@@ -81,11 +87,10 @@ impl Bed {
                 })
             })
             .collect();
-        let plan = Plan::shared(vms, SLICE, &CpuSet::first(CPUS)).unwrap();
         let mut options = Options::new(Ns::from_secs(40));
         options.wait = Ns::from_secs(60);
         Self {
-            freezer: Freezer::start(&plan, &options).unwrap(),
+            freezer: Freezer::start(plan, &options).unwrap(),
             stop,
             compute,
             dir: tempfile::tempdir().unwrap(),
@@ -143,6 +148,10 @@ impl Drop for Bed {
             let _ = thread.join();
         }
     }
+}
+
+fn shared(vms: u32) -> Plan {
+    Plan::shared(vms, SLICE, &CpuSet::first(CPUS)).unwrap()
 }
 
 /// Now, on the clock of the freezer's log.
