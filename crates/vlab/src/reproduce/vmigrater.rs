@@ -192,7 +192,8 @@ pub(super) fn app_vm(
     }
     let mut vm = Vm::new(vcpus, tasks);
     vm.pins = Pins::RoundRobin;
-    vm.kernel = kernel(p, vcpus, profile.migration_with(|name| p.us(name))?)?;
+    let migration = profile.migration_with(|name| p.us(name), |name| p.count(name))?;
+    vm.kernel = kernel(p, vcpus, migration)?;
     vm.daemon = daemon(p, arm, demand(p, &reader(p, &profile, 0)?)?, vms)?;
     Ok(vm)
 }

@@ -154,19 +154,25 @@ impl Profile {
         self.tasks.unwrap_or(TASKS).max(1)
     }
 
-    /// What a task loses when it runs on another vCPU than before.
+    /// For how long a task stands still when it goes to another vCPU.
     pub(crate) fn migration(&self) -> anyhow::Result<Ns> {
-        self.migration_with(platforms::us)
+        self.migration_with(platforms::us, platforms::count)
     }
 
-    /// Likewise; `open` gives the parameter of a name.
+    /// Likewise; `us` and `permille` give the parameter of a name. Of a published C_avg,
+    /// which is all that a move costs, a part: the rest is time in which the task goes on,
+    /// more slowly or with what is under way.
     pub(crate) fn migration_with(
         &self,
-        open: impl Fn(&str) -> anyhow::Result<Ns>,
+        us: impl Fn(&str) -> anyhow::Result<Ns>,
+        permille: impl Fn(&str) -> anyhow::Result<u32>,
     ) -> anyhow::Result<Ns> {
         match self.migration.strip_prefix('$') {
-            Some(name) => open(name),
-            None => length(&self.migration),
+            Some(name) => us(name),
+            None => {
+                let part = permille("app.stands_still_permille")?;
+                Ok(length(&self.migration)?.scaled(u64::from(part), 1000))
+            }
         }
     }
 }

@@ -109,6 +109,9 @@ pub(crate) const CASES: &[Case] = &[
             }
         }
         // Nobody waits for ever for a vCPU that is overdue (decision 0035): 1.5 and 4.0 before.
+        // The file's window has some twenty requests of each.
+        let mut file = file.clone();
+        file.own.window = Ns::from_secs(4);
         for weight in [1433, 1228] {
             let vms = file.arm(
                 &[&format!("vm.first.weight = {weight}")],
