@@ -47,8 +47,8 @@ pub(crate) struct Profile {
     process: String,
     burst: Option<String>,
     pause: Option<String>,
-    /// What a task loses when it runs on another vCPU than before: a length, or `$` and
-    /// the name of a parameter.
+    /// What a move to another vCPU costs, C_avg, as a length; or `$` and the name of a
+    /// parameter that is how long a task stands still.
     migration: String,
     tasks: Option<u32>,
     /// What fixed each field: published figures, or a choice.
