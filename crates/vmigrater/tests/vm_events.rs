@@ -190,6 +190,18 @@ held_on() {
 	[ "$(mask "$r0")" = "$1" ] || [ "$(mask "$r1")" = "$1" ]
 }
 
+# WORDS CONDITION...: says that it came true, or what the readers and the daemon say
+# instead.
+claim() {
+	words=$1
+	shift
+	if until_ok "$daemon" "$@"; then
+		echo "$words yes"
+	else
+		echo "$words no: $r0 on $(mask "$r0"), $r1 on $(mask "$r1"), $(cat /tmp/status)"
+	fi
+}
+
 # A reader that begins in the cpuset.
 narrow() {
 	exec sh -c 'echo $$ >/sys/fs/cgroup/readers/cgroup.procs
@@ -208,22 +220,22 @@ vmigrater run >/tmp/daemon.log 2>&1 &
 daemon=$!
 until_ok "$daemon" answers || exit 1
 echo "vlab: share"
-until_ok "$daemon" held_on 2 && echo "offline held yes"
+claim "offline held" held_on 2
 
 echo 0 >/sys/devices/system/cpu/cpu2/online
-until_ok "$daemon" both_held && echo "offline both yes"
+claim "offline both" both_held
 refused offline
 echo "offline rows $(grep -o '"stolen_ns"' /tmp/status | wc -l)"
 echo 1 >/sys/devices/system/cpu/cpu2/online
-until_ok "$daemon" held_on 2 && echo "online held yes"
+claim "online held" held_on 2
 
 echo +cpuset >/sys/fs/cgroup/cgroup.subtree_control
 mkdir /sys/fs/cgroup/readers
 echo "$r0" >/sys/fs/cgroup/readers/cgroup.procs
 echo "$r1" >/sys/fs/cgroup/readers/cgroup.procs
-until_ok "$daemon" both_held && echo "cpuset joined yes"
+claim "cpuset joined" both_held
 echo 0-1 >/sys/fs/cgroup/readers/cpuset.cpus
-until_ok "$daemon" both_held && echo "cpuset both yes"
+claim "cpuset both" both_held
 refused cpuset
 # Readers that were never seen in a wider one: what it gains is open to them, too.
 kill "$r0" "$r1"
@@ -232,9 +244,9 @@ narrow "" &
 r0=$!
 narrow skip=100000 &
 r1=$!
-until_ok "$daemon" both_held && echo "anew held yes"
+claim "anew held" both_held
 echo 0-2 >/sys/fs/cgroup/readers/cpuset.cpus
-if until_ok "$daemon" held_on 2; then echo "widened held yes"; else echo "widened held no: $(mask "$r0") $(mask "$r1"), $(cat /tmp/status)"; fi
+claim "widened held" held_on 2
 
 kill -TERM "$daemon"
 wait "$daemon"
