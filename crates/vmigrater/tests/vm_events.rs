@@ -199,6 +199,7 @@ claim() {
 		echo "$words yes"
 	else
 		echo "$words no: $r0 on $(mask "$r0"), $r1 on $(mask "$r1"), $(cat /tmp/status)"
+		grep -E 'left alone|changed|I/O-bound' /tmp/daemon.log | tail -n 20
 	fi
 }
 
@@ -216,7 +217,7 @@ r1=$!
 for n in 0 1 2; do
 	sh -c 'while :; do :; done' &
 done
-vmigrater run >/tmp/daemon.log 2>&1 &
+vmigrater run --log-level debug >/tmp/daemon.log 2>&1 &
 daemon=$!
 until_ok "$daemon" answers || exit 1
 echo "vlab: share"
