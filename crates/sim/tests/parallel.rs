@@ -7,6 +7,8 @@ use sim::guest::KernelSettings;
 use sim::guest::Leave;
 use sim::hypervisor::Cfs;
 use sim::hypervisor::CfsSettings;
+use sim::hypervisor::Sharing;
+use sim::hypervisor::by_name;
 use sim::ids::VmId;
 use sim::machine::Costs;
 use sim::machine::Machine;
@@ -102,6 +104,42 @@ fn who_leaves_in_turn_waits_for_those_before() {
 #[test]
 fn in_turn_costs_nothing_where_all_run() {
     assert_eq!(two(None, Leave::InTurn, 400), two(None, Leave::AtOnce, 400));
+}
+
+/// Three threads on hyperthreads: the first comes and blocks, and its vCPU polls; its sibling
+/// comes and spins; the third, on a core of its own, lets both go. That the first one's vCPU
+/// polls no longer changes the speed of the spinning thread's before that has gone on.
+#[test]
+fn a_sibling_that_wakes_does_not_hold_up_who_is_let_go() {
+    let mut machine = Machine::new(4, true, Costs::FREE, Smt::default());
+    let pins: Vec<Vec<CpuId>> = (0..3).map(|p| vec![CpuId(p)]).collect();
+    machine.add_vm("vm0", NORMAL_WEIGHT, &pins);
+    let mut guests = common::guests(&machine, KernelSettings::default(), 1);
+    guests[0].add_barrier(3, Leave::AtOnce);
+    // At the speed that two computing siblings leave each other the second one is done
+    // before 2 ms.
+    for (vcpu, us) in [(0, 200), (1, 1200), (2, 2000)] {
+        let mut task = common::compute(vcpu);
+        let program = Parallel::new(
+            Ns::from_us(us),
+            0,
+            Ns::from_us(if vcpu == 1 { 5000 } else { 20 }),
+        );
+        task.program = Box::new(program);
+        guests[0].add(task);
+    }
+    let sharing = Sharing {
+        vms_per_pcpu: 1,
+        slice: Ns::from_ms(11),
+        sweep_permille: 0,
+    };
+    let policy = by_name("polling", &sharing).unwrap();
+    let mut sim = common::simulation(machine, guests, policy, QueueKind::default(), 1);
+    sim.run_until(Time::ZERO + Ns::from_ms(400));
+    let tasks = sim.guest(VmId(0)).tasks();
+    let rounds: Vec<u64> = tasks.iter().map(|t| t.done.operations).collect();
+    // 200 rounds of 2 ms, each with a wake-up.
+    assert!(rounds.iter().all(|r| (190..=201).contains(r)), "{rounds:?}");
 }
 
 /// 5 ms of 200 thousandths beside rounds of 1 ms: 20 of these between two. A part that is

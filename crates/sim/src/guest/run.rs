@@ -210,7 +210,13 @@ impl Guest {
             world.agenda.at(at, Event::Work { vcpu: host, epoch });
             return;
         }
-        let Some(left) = c.current.and_then(|task| self.tasks[task.index()].left()) else {
+        let Some(current) = c.current else {
+            return;
+        };
+        let Some(left) = self.tasks[current.index()].left() else {
+            // It was let go where it spun and has not gone on yet: the event that was to tell
+            // it is void by now.
+            world.agenda.at(now, Event::Work { vcpu: host, epoch });
             return;
         };
         let mut at = now + c.overhead + c.time_for(left);
