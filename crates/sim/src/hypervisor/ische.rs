@@ -76,15 +76,21 @@ impl Cores {
         self.kinds[host.vcpu(vcpu).vm.index()].kind()
     }
 
-    /// May it run there, as far as labels go? One whose pins leave it no core of its label
-    /// runs where its pins allow: else it would run nowhere.
+    /// May it run there, as far as labels go?
     pub(super) fn may(&self, host: &Host<'_>, vcpu: Vcpu, pcpu: CpuId) -> bool {
-        let kind = self.kind(host, vcpu);
+        self.suits(self.kind(host, vcpu), pcpu) || self.is_astray(host, vcpu)
+    }
+
+    fn suits(&self, kind: Kind, pcpu: CpuId) -> bool {
         let lends = self.settings.idle_io_core == ische::IdleIoCore::TakesCpuVms;
-        let pins = ische::pins(kind, &self.labels);
-        let suits = |pcpu: CpuId| pins.contains(&pcpu.index()) || (lends && kind == Kind::Cpu);
-        let allowed = &host.vcpu(vcpu).allowed;
-        suits(pcpu) || (!allowed.is_empty() && !allowed.iter().any(|&pcpu| suits(pcpu)))
+        (lends && kind == Kind::Cpu) || ische::pins(kind, &self.labels).contains(&pcpu.index())
+    }
+
+    /// Do its pins leave it no core of its label? Then it runs where they allow, among those
+    /// whose cores these are: else it would run nowhere.
+    fn is_astray(&self, host: &Host<'_>, vcpu: Vcpu) -> bool {
+        let (kind, allowed) = (self.kind(host, vcpu), &host.vcpu(vcpu).allowed);
+        !allowed.is_empty() && !allowed.iter().any(|&pcpu| self.suits(kind, pcpu))
     }
 
     pub(super) fn slice(&self, pcpu: CpuId, vcpu: &credit1::Vcpu) -> Ns {
@@ -98,7 +104,15 @@ impl Cores {
         queue: &credit1::RunQ,
         table: &[credit1::Vcpu],
     ) -> Option<usize> {
-        let kind_of = |v: usize| self.kind(host, Vcpu(v as u32));
+        // Who is of which type matters on I/O cores alone.
+        let kind_of = |v: usize| {
+            let vcpu = Vcpu(v as u32);
+            if self.is_astray(host, vcpu) {
+                Kind::Io
+            } else {
+                self.kind(host, vcpu)
+            }
+        };
         ische::pick(
             self.labels[pcpu.index()],
             queue,
