@@ -298,22 +298,24 @@ impl Roots {
 
     /// Those of `cpus` that are offline, or on their way there or back. A CPU takes no
     /// more threads some milliseconds before `online` says so (`sched_cpu_deactivate`,
-    /// kernel/sched/core.c); its hotplug state differs from that of a running CPU then.
+    /// kernel/sched/core.c); its hotplug state is lower than that of a running CPU then.
+    /// Of those there is always one. The one that the caller runs on may be the very CPU
+    /// that goes: threads stay there until they are next scheduled.
     #[must_use]
     pub(crate) fn not_up(&self, cpus: &CpuSet) -> CpuSet {
         let Some(online) = self.online() else {
             return CpuSet::default();
         };
-        let state = |cpu: VcpuId| {
+        let state = |cpu: VcpuId| -> Option<u32> {
             let file = format!("devices/system/cpu/cpu{cpu}/hotplug/state");
-            std::fs::read_to_string(self.sys.join(file)).ok()
+            let text = std::fs::read_to_string(self.sys.join(file)).ok()?;
+            text.trim().parse().ok()
         };
-        let here = u32::try_from(rustix::thread::sched_getcpu()).map(VcpuId);
-        let running = here.ok().and_then(state);
+        let running = online.iter().filter_map(state).max();
         cpus.iter()
             .filter(|cpu| {
                 !online.contains(*cpu)
-                    || matches!((&running, state(*cpu)), (Some(up), Some(now)) if now != *up)
+                    || matches!((running, state(*cpu)), (Some(up), Some(now)) if now != up)
             })
             .collect()
     }

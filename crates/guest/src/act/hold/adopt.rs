@@ -162,6 +162,7 @@ impl Actor {
         let inner = Inner {
             original,
             seen,
+            listed: facts.mask,
             permitted,
             owed: owed.is_some(),
             alive,

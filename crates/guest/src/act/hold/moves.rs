@@ -343,12 +343,16 @@ impl Actor {
         inner.retire_now(&self.settings.roots);
     }
 
-    /// Has anything about the thread's cpuset or the online CPUs changed since
-    /// it was adopted?
+    /// Is what an untouched thread may use now another set because its cpuset or the online
+    /// CPUs are others than when it was adopted? If its mask is listed as it was, nobody has
+    /// chosen anything, and a CPU is on its way: `online` is behind then.
     fn cpus_changed(&self, inner: &Inner) -> bool {
         let roots = &self.settings.roots;
-        let dir = TaskDir::open(roots, inner.tid()).ok();
-        dir.and_then(|dir| roots.permitted(&dir)) != inner.permitted
+        let Ok(dir) = TaskDir::open(roots, inner.tid()) else {
+            return inner.permitted.is_some();
+        };
+        roots.permitted(&dir) != inner.permitted
+            || dir.facts().is_ok_and(|facts| facts.mask == inner.listed)
     }
 
     /// Drops a lever that somebody else has changed.

@@ -145,6 +145,34 @@ fn a_cpuset_is_found_where_v2_is_mounted_beside_v1() {
     assert_eq!(roots.permitted(&task).unwrap().to_string(), "1");
 }
 
+/// Whoever looks may still run on the very CPU that goes: that one is on its way all the
+/// same, and the others are up.
+#[test]
+fn a_cpu_that_goes_is_not_up_for_a_thread_that_still_runs_there() {
+    let (_dir, roots) = fake("", "");
+    let all = CpuSet::first(4);
+    let cpu = roots.sys.join("devices/system/cpu");
+    let set_state = |n: u32, state: &str| {
+        let dir = cpu.join(format!("cpu{n}/hotplug"));
+        fs::create_dir_all(&dir).unwrap();
+        fs::write(dir.join("state"), state).unwrap();
+    };
+    let not_up = || roots.not_up(&all);
+    assert_eq!(not_up(), CpuSet::default(), "no state is known");
+    for n in 0..4 {
+        set_state(n, "236\n");
+    }
+    assert_eq!(not_up(), CpuSet::default());
+    for goes in 0..4 {
+        set_state(goes, "234\n");
+        assert_eq!(not_up(), CpuSet::only(VcpuId(goes)));
+        set_state(goes, "236\n");
+    }
+    fs::write(cpu.join("online"), "0-2\n").unwrap();
+    set_state(1, "234\n");
+    assert_eq!(not_up(), [1, 3].map(VcpuId).into_iter().collect());
+}
+
 #[test]
 fn an_open_thread_stays_the_same_when_its_id_is_reused() {
     // The fake `/proc` cannot show ESRCH, but it does show that nothing is
