@@ -94,7 +94,7 @@ pub(super) struct Inner {
     pub(super) original: Original,
     /// What `sched_getaffinity` said at adoption: without offline CPUs.
     seen: CpuSet,
-    /// What `/proc` said then: with offline CPUs, so that only a choice changes it.
+    /// What `/proc` said then: with offline CPUs, so that none that goes or comes changes it.
     listed: CpuSet,
     permitted: Option<CpuSet>,
     /// Its owner had given it more than it had at adoption: an earlier hold ended
