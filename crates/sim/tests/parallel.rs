@@ -116,15 +116,10 @@ fn a_sibling_that_wakes_does_not_hold_up_who_is_let_go() {
     machine.add_vm("vm0", NORMAL_WEIGHT, &pins);
     let mut guests = common::guests(&machine, KernelSettings::default(), 1);
     guests[0].add_barrier(3, Leave::AtOnce);
-    // At the speed that two computing siblings leave each other the second one is done
-    // before 2 ms.
-    for (vcpu, us) in [(0, 200), (1, 1200), (2, 2000)] {
+    // Beside a sibling that computes and then polls the second one is done before 2 ms.
+    for (vcpu, work_us, spin_us) in [(0, 200, 20), (1, 1200, 5000), (2, 2000, 20)] {
         let mut task = common::compute(vcpu);
-        let program = Parallel::new(
-            Ns::from_us(us),
-            0,
-            Ns::from_us(if vcpu == 1 { 5000 } else { 20 }),
-        );
+        let program = Parallel::new(Ns::from_us(work_us), 0, Ns::from_us(spin_us));
         task.program = Box::new(program);
         guests[0].add(task);
     }

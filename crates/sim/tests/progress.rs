@@ -20,6 +20,9 @@ use units::Time;
 
 const PCPUS: u32 = 8;
 
+/// Long enough for everybody's turn under every policy.
+const WINDOW: Ns = Ns::from_ms(600);
+
 /// What the threads of a VM do.
 #[derive(Clone, Copy, Debug)]
 enum Does {
@@ -30,6 +33,12 @@ enum Does {
     /// They wait for a disk.
     Read,
 }
+
+const VMS: [&[Does]; 3] = [
+    &[Does::Meet],
+    &[Does::Lock],
+    &[Does::Meet, Does::Lock, Does::Read],
+];
 
 /// A simulation to watch.
 #[derive(Clone, Copy, Debug)]
@@ -103,15 +112,6 @@ impl Case {
         }
     }
 }
-
-/// Long enough for everybody's turn under every policy.
-const WINDOW: Ns = Ns::from_ms(600);
-
-const VMS: [&[Does]; 3] = [
-    &[Does::Meet],
-    &[Does::Lock],
-    &[Does::Meet, Does::Lock, Does::Read],
-];
 
 #[test]
 fn every_task_goes_on_under_every_policy() {
