@@ -11,6 +11,7 @@ use super::number;
 use super::said;
 use super::trace;
 use super::turns::turns;
+use super::turns::turns_with_what_they_pay;
 use super::vcpus;
 
 /// A policy, a pCPU, and how long turns there are to be.
@@ -80,7 +81,11 @@ fn histogram(lengths: &[Ns], asked: Ns) -> [usize; COLUMNS.len() + 1] {
 fn turns_are_as_asked(output: &Output, policy: &str, cpu: u16, asked: Ns) {
     let events = trace(output, &format!("{policy}-trace"));
     let to = Time(number(output, &format!("{policy}-to")));
-    let lengths = turns(&events, cpu, events[0].at, to);
+    let from = events[0].at;
+    let lengths = match policy {
+        "vslicer" => turns_with_what_they_pay(&events, cpu, asked, from, to),
+        _ => turns(&events, cpu, from, to),
+    };
     let at = |percent: usize| lengths[lengths.len() * percent / 100];
     let columns: String = histogram(&lengths, asked)
         .map(|count| format!("{count:>7}"))
