@@ -128,8 +128,16 @@ fn boot_with(script: &str, machine: Machine<'_>) -> Output {
         "script after {:?}, {:?} in all, failed tries: {:?}",
         output.boot, output.total, output.failed_tries
     );
-    assert!(!output.stdout.contains("set-failed"), "{}", output.stdout);
+    let lost: Vec<&str> = output.stdout.lines().filter(|line| is_lost(line)).collect();
+    assert!(lost.is_empty(), "{lost:#?} in\n{}", output.stdout);
     output
+}
+
+/// Does a script say here that what it waited for did not come, or that it could not set?
+fn is_lost(line: &str) -> bool {
+    line.split(' ')
+        .next()
+        .is_some_and(|key| key == "set-failed" || key.ends_with("-lost"))
 }
 
 /// What follows `key` and a blank at the start of a line.

@@ -32,7 +32,6 @@ fn all(vcpu: &Vcpu) -> Ns {
 
 /// What holds with one pCPU and with two, for so many vCPUs of two VMs.
 fn woke(output: &Output, key: &str, count: usize) {
-    assert!(!output.stdout.contains("-lost"), "{}", output.stdout);
     assert_eq!(number(output, &format!("{key}-woke")), 0);
     let (passed, awake) = passed(output, key);
     eprintln!("{key}: {passed} passed, {awake} of them awake");

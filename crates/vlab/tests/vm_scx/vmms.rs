@@ -85,7 +85,6 @@ fn root_vm_scx_vcpu_schedules_vms_of_qemu() {
             ..Machine::default()
         },
     );
-    assert!(!output.stdout.contains("-lost"), "{}", output.stdout);
     // Started while the scheduler runs, and there before it.
     for policy in ["credit1", "credit2"] {
         shares(&output, policy, ["web", "db"]);
@@ -122,7 +121,6 @@ fn root_vm_scx_vcpu_schedules_vms_of_libvirt() {
         },
     );
     eprintln!("{}", output.stdout);
-    assert!(!output.stdout.contains("-lost"), "{}", output.stdout);
     // By `<shares>`, which are `cpu.weight` of the VM's cgroup.
     for policy in ["credit1", "credit2"] {
         shares(&output, policy, ["web", "db"]);
@@ -164,7 +162,6 @@ fn schedules(vmm: &Path, script: &str, names: [&str; 2]) {
             ..Machine::default()
         },
     );
-    assert!(!output.stdout.contains("-lost"), "{}", output.stdout);
     for policy in ["credit1", "credit2"] {
         shares(&output, policy, names);
         assert_eq!(number(&output, &format!("{policy}-exit")), 0);

@@ -14,8 +14,6 @@ const TIMES: u32 = 3;
 #[test]
 fn root_vm_scx_vcpu_waits_for_vcpus_and_is_in_nobodys_way() {
     let output = boot(include_str!("waits.sh"));
-    assert!(!output.stdout.contains("-lost"), "{}", output.stdout);
-
     let says = said(&output, "none-said");
     assert!(says.contains("no vCPU yet, waits for the first"), "{says}");
     // It was never attached.
