@@ -230,6 +230,17 @@ echo "offline rows $(grep -o '"stolen_ns"' /tmp/status | wc -l)"
 echo 1 >/sys/devices/system/cpu/cpu2/online
 claim "online held" held_on 2
 
+# It goes and is back before the daemon, which looks twice a second, has to know of it.
+for n in 1 2 3 4 5 6 7 8 9 10 11 12; do
+	until_ok "$daemon" held_on 2
+	echo 0 >/sys/devices/system/cpu/cpu2/online
+	echo 1 >/sys/devices/system/cpu/cpu2/online
+	until_ok "$daemon" both_held || break
+done
+echo "bounce rounds $n"
+claim "bounce both" both_held
+claim "bounce held" held_on 2
+
 echo +cpuset >/sys/fs/cgroup/cgroup.subtree_control
 mkdir /sys/fs/cgroup/readers
 echo "$r0" >/sys/fs/cgroup/readers/cgroup.procs
@@ -275,6 +286,7 @@ fn root_vm_6_12_three_vcpus_go_on_with_those_that_are_left() {
             &["held yes", "both yes", "moves yes", "rows 2"][..],
         ),
         ("online", &["held yes"]),
+        ("bounce", &["rounds 12", "both yes", "held yes"]),
         ("cpuset", &["joined yes", "both yes", "moves yes"]),
         ("anew", &["held yes"]),
         ("widened", &["held yes"]),

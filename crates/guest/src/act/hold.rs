@@ -11,6 +11,7 @@
 mod adopt;
 mod errors;
 mod moves;
+mod narrowed;
 mod release;
 #[cfg(test)]
 mod tests;
@@ -42,6 +43,7 @@ pub use self::errors::Released;
 pub use self::errors::StartError;
 pub use self::moves::ForeignChange;
 pub use self::moves::MoveError;
+use self::narrowed::Narrowed;
 use super::balloon;
 use super::counters::Counters;
 use super::debt::Debt;
@@ -108,6 +110,7 @@ pub(super) struct Inner {
     /// ends, there are no children to look for.
     last_tid: Option<u32>,
     pub(super) slot: Slot,
+    narrowed: Narrowed,
     /// What the thread is to have now that the hold is over: for a mover that
     /// was overtaken by the end. Set once.
     leave_as: ArcSwapOption<CpuSet>,

@@ -52,17 +52,23 @@ pub(super) fn give_back(roots: &Roots, tid: Tid, original: &Original) -> io::Res
 /// `ours` the thread was narrowed last. If all of them are gone, the mask is a fallback.
 /// If some are, it is one if it has everything that is left, and a choice otherwise.
 ///
-/// A CPU that goes and comes back before anybody looks, which is twice a second, is missed:
-/// then all are there, and the mask looks chosen. Such a thread is left alone until its I/O
-/// phase ends (4 threads in 113 absences of a few tenths of a second). Kernels tell of it by
-/// `cpuhp` tracepoints and uevents alone.
-pub(super) fn fell_back(roots: &Roots, dir: &TaskDir, ours: &CpuSet, now: &CpuSet) -> bool {
+/// A CPU of ours that is `back` has been away since the thread was narrowed to it. The
+/// thread is where the kernel put it, or where its owner did later: a fallback if it has
+/// everything that is left.
+pub(super) fn fell_back(
+    roots: &Roots,
+    dir: &TaskDir,
+    ours: &CpuSet,
+    back: &CpuSet,
+    now: &CpuSet,
+) -> bool {
     let Some(permitted) = roots.permitted(dir) else {
         return false;
     };
     let up = |cpus: CpuSet| cpus.and_not(&roots.not_up(&cpus));
-    let here = up(ours.and(&permitted));
-    here != *ours && (here.is_empty() || up(permitted).and_not(now).is_empty())
+    let here = up(ours.and(&permitted)).and_not(back);
+    let all_are_gone = here.is_empty() && ours.and(back).is_empty();
+    here != *ours && (all_are_gone || up(permitted).and_not(now).is_empty())
 }
 
 /// A thread with a reused id may have been given the mask `ours` in the few
@@ -115,7 +121,10 @@ mod tests {
         }
         fs::write(task.join("cgroup"), "0::/readers\n").unwrap();
         let task = TaskDir::open(&roots, Tid(77)).unwrap();
-        let fell = |ours: &[u32], now: &[u32]| fell_back(&roots, &task, &set(ours), &set(now));
+        let fell_with = |ours: &[u32], back: &[u32], now: &[u32]| {
+            fell_back(&roots, &task, &set(ours), &set(back), &set(now))
+        };
+        let fell = |ours: &[u32], now: &[u32]| fell_with(ours, &[], now);
         let machine = |permitted: &str, online: &str| {
             fs::write(group.join("cpuset.cpus.effective"), permitted).unwrap();
             fs::write(cpu.join("online"), online).unwrap();
@@ -134,5 +143,12 @@ mod tests {
         }
         machine("0-2", "0-2");
         assert!(!fell(&[2], &[0, 1, 2]));
+        assert!(fell_with(&[2], &[2], &[0, 1, 2]), "away and back");
+        assert!(fell_with(&[0, 2], &[2], &[0, 1, 2]));
+        assert!(!fell_with(&[2], &[2], &[0, 1]), "chosen since");
+        assert!(!fell_with(&[0], &[2], &[0, 1, 2]), "not to that one");
+        machine("0-2", "0-1");
+        assert!(fell_with(&[1, 2], &[1], &[0, 1]), "one is away still");
+        assert!(!fell_with(&[1, 2], &[1], &[0]));
     }
 }

@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 
 use policy::guest::wakeup::Lever;
+use units::CpuSet;
 
 use super::balloon;
 use super::inherit;
@@ -159,9 +160,11 @@ fn restore_thread(roots: &Roots, dir: &TaskDir, entry: &Entry) -> io::Result<Out
     // `sched_getaffinity` leaves offline CPUs out, so compare within online.
     let online = roots.online().unwrap_or(original.mask);
     let untouched = now == original.mask.and(&online);
+    // When its CPUs had come up the journal does not say.
+    let none = CpuSet::default();
     // A mask that looks like the owner's may hide a narrow one that the kernel remembers.
     if !entry.released && (!untouched || !ours.is_empty()) {
-        if untouched || position.owns(&now) || mask::fell_back(roots, dir, &ours, &now) {
+        if untouched || position.owns(&now) || mask::fell_back(roots, dir, &ours, &none, &now) {
             mask::give_back(roots, tid, original)?;
         } else {
             return Ok(Outcome::Foreign);

@@ -6,6 +6,7 @@ use std::io;
 use std::io::Read;
 use std::os::fd::AsFd;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::path::PathBuf;
 
@@ -318,6 +319,19 @@ impl Roots {
                     || matches!((running, state(*cpu)), (Some(up), Some(now)) if now != up)
             })
             .collect()
+    }
+
+    /// What is another number each time that this CPU has come up; `None` while it is away,
+    /// and where the machine does not say.
+    ///
+    /// It is that of a directory which the kernel removes when the CPU goes and makes when
+    /// it comes (`topology_remove_dev` and `topology_add_dev`, drivers/base/topology.c), and
+    /// kernfs numbers what it makes in order (`__kernfs_new_node`, fs/kernfs/dir.c). There
+    /// is a count, `/sys/kernel/sched_ext/hotplug_seq`, but not on every kernel.
+    pub(crate) fn came_up(&self, cpu: VcpuId) -> Option<u64> {
+        let made_anew = format!("devices/system/cpu/cpu{cpu}/topology");
+        let metadata = std::fs::metadata(self.sys.join(made_anew)).ok()?;
+        Some(metadata.ino())
     }
 
     /// The CPUs that the thread's cpuset permits and that are online; `None`

@@ -17,6 +17,7 @@ use super::Held;
 use super::Inner;
 use super::Refusal;
 use super::Standing;
+use super::narrowed::Narrowed;
 use crate::act::counters::Counter;
 use crate::act::debt::Owners;
 use crate::act::journal::Original;
@@ -168,6 +169,7 @@ impl Actor {
             alive,
             last_tid,
             slot,
+            narrowed: Narrowed::default(),
             leave_as: ArcSwapOption::empty(),
             slow: Mutex::default(),
             swept: AtomicBool::new(false),

@@ -189,6 +189,7 @@ impl Actor {
         }
         self.check_lever(inner);
         let narrow = CpuSet::only(to);
+        inner.narrowed.to(&self.settings.roots, to);
         if let Err(source) = set(tid, &narrow) {
             self.land(inner, to, Call::Refused);
             return Err(match source.raw_os_error() {

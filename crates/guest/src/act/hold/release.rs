@@ -237,7 +237,9 @@ impl Actor {
     /// [`mask::fell_back`].
     pub(super) fn fell_back(&self, inner: &Inner, ours: &CpuSet, now: &CpuSet) -> bool {
         let roots = &self.settings.roots;
-        TaskDir::open(roots, inner.tid()).is_ok_and(|dir| mask::fell_back(roots, &dir, ours, now))
+        let back: CpuSet = inner.narrowed.been_away(roots).into_iter().collect();
+        TaskDir::open(roots, inner.tid())
+            .is_ok_and(|dir| mask::fell_back(roots, &dir, ours, &back, now))
     }
 
     /// Lets all threads go and looks after their children; what could not be
