@@ -68,7 +68,9 @@ pub(super) fn fell_back(
     let up = |cpus: CpuSet| cpus.and_not(&roots.not_up(&cpus));
     let here = up(ours.and(&permitted)).and_not(back);
     let all_are_gone = here.is_empty() && ours.and(back).is_empty();
-    here != *ours && (all_are_gone || up(permitted).and_not(now).is_empty())
+    // When `now` was read, they may not have been back.
+    let left = up(permitted).and_not(back);
+    here != *ours && (all_are_gone || left.and_not(now).is_empty())
 }
 
 /// A thread with a reused id may have been given the mask `ours` in the few
@@ -145,10 +147,11 @@ mod tests {
         assert!(!fell(&[2], &[0, 1, 2]));
         assert!(fell_with(&[2], &[2], &[0, 1, 2]), "away and back");
         assert!(fell_with(&[0, 2], &[2], &[0, 1, 2]));
-        assert!(!fell_with(&[2], &[2], &[0, 1]), "chosen since");
+        assert!(fell_with(&[2], &[2], &[0, 1]), "away when it was looked at");
+        assert!(!fell_with(&[2], &[2], &[0, 2]), "chosen since");
         assert!(!fell_with(&[0], &[2], &[0, 1, 2]), "not to that one");
         machine("0-2", "0-1");
         assert!(fell_with(&[1, 2], &[1], &[0, 1]), "one is away still");
-        assert!(!fell_with(&[1, 2], &[1], &[0]));
+        assert!(!fell_with(&[1, 2], &[1], &[1]));
     }
 }

@@ -14,6 +14,7 @@ use units::VcpuId;
 use super::Actor;
 use super::Held;
 use super::Inner;
+use super::narrowed::CameUp;
 use crate::act::counters::Counter;
 use crate::act::journal::Position;
 use crate::act::lever;
@@ -189,7 +190,7 @@ impl Actor {
         }
         self.check_lever(inner);
         let narrow = CpuSet::only(to);
-        inner.narrowed.to(&self.settings.roots, to);
+        let came_up = CameUp::of(&self.settings.roots, to);
         if let Err(source) = set(tid, &narrow) {
             self.land(inner, to, Call::Refused);
             return Err(match source.raw_os_error() {
@@ -203,6 +204,7 @@ impl Actor {
                 _ => MoveError::Io { key, source },
             });
         }
+        inner.narrowed.to(came_up);
         if !inner.is_alive() {
             if let Err(error) = mask::undo_reuse(&self.settings.roots, tid, &narrow) {
                 tracing::debug!(%tid, %error, "no thread with this id to repair");

@@ -8,31 +8,39 @@ use units::VcpuId;
 
 use crate::act::task::Roots;
 
-/// The CPU that a mover narrowed a thread to last, and which of its comings-up that was; of
-/// two movers at once only one's. In one word, since a move takes no lock: 16 bits of CPU,
-/// 48 bits of [`Roots::came_up`]. 0: none, or the machine does not say.
-#[derive(Debug, Default)]
-pub(super) struct Narrowed(AtomicU64);
+/// A CPU, and which of its comings-up this is. In one word, since a move takes no lock: 16
+/// bits of CPU, 48 bits of [`Roots::came_up`]. 0 where the machine does not say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct CameUp(u64);
 
 const BITS: u32 = 48;
 
+impl CameUp {
+    pub(super) fn of(roots: &Roots, cpu: VcpuId) -> Self {
+        let number = roots.came_up(cpu).map(|number| number & ((1 << BITS) - 1));
+        Self(number.map_or(0, |number| u64::from(cpu.0) << BITS | number))
+    }
+
+    fn cpu(self) -> Option<VcpuId> {
+        (self != Self(0)).then_some(VcpuId((self.0 >> BITS) as u32))
+    }
+}
+
+/// The CPU that a thread was narrowed to last; of two movers at once, one's.
+#[derive(Debug, Default)]
+pub(super) struct Narrowed(AtomicU64);
+
 impl Narrowed {
-    /// To be called before the thread is narrowed.
-    pub(super) fn to(&self, roots: &Roots, cpu: VcpuId) {
-        self.0.store(word(roots, cpu), Ordering::Release);
+    /// `came_up`: from before the thread was narrowed, so that no absence since is missed.
+    pub(super) fn to(&self, came_up: CameUp) {
+        self.0.store(came_up.0, Ordering::Release);
     }
 
     /// That CPU, if it has been away since.
     pub(super) fn been_away(&self, roots: &Roots) -> Option<VcpuId> {
-        let then = self.0.load(Ordering::Acquire);
-        let cpu = VcpuId((then >> BITS) as u32);
-        (then != 0 && word(roots, cpu) != then).then_some(cpu)
+        let then = CameUp(self.0.load(Ordering::Acquire));
+        then.cpu().filter(|cpu| CameUp::of(roots, *cpu) != then)
     }
-}
-
-fn word(roots: &Roots, cpu: VcpuId) -> u64 {
-    let came_up = roots.came_up(cpu).map(|number| number & ((1 << BITS) - 1));
-    came_up.map_or(0, |number| u64::from(cpu.0) << BITS | number)
 }
 
 #[cfg(test)]
@@ -51,19 +59,19 @@ mod tests {
         let narrowed = Narrowed::default();
         assert_eq!(narrowed.been_away(&roots), None, "to none yet");
         let cpu = VcpuId(3);
-        narrowed.to(&roots, cpu);
+        narrowed.to(CameUp::of(&roots, cpu));
         assert_eq!(narrowed.been_away(&roots), None, "no machine");
 
         let topology = roots.sys.join("devices/system/cpu/cpu3/topology");
         fs::create_dir_all(&topology).unwrap();
-        narrowed.to(&roots, cpu);
+        narrowed.to(CameUp::of(&roots, cpu));
         assert_eq!(narrowed.been_away(&roots), None);
         // Kept, so that the file system does not give its number to the next one.
         fs::rename(&topology, dir.path().join("removed")).unwrap();
         assert_eq!(narrowed.been_away(&roots), Some(cpu), "away");
         fs::create_dir_all(&topology).unwrap();
         assert_eq!(narrowed.been_away(&roots), Some(cpu), "and back");
-        narrowed.to(&roots, cpu);
+        narrowed.to(CameUp::of(&roots, cpu));
         assert_eq!(narrowed.been_away(&roots), None, "narrowed since");
     }
 
