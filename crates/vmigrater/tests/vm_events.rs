@@ -95,7 +95,12 @@ if ! until_ok "$daemon" moved; then
 	exit 1
 fi
 
-# A vCPU goes while the daemon holds a task there, and comes back.
+# A vCPU goes while the daemon holds a task there, and comes back. By this number the daemon
+# knows that it was away, however short.
+came_up() {
+	stat -c %i /sys/devices/system/cpu/cpu1/topology
+}
+came_up=$(came_up)
 until_ok "$daemon" held_on 1 && echo "hotplug held yes"
 echo 0 >/sys/devices/system/cpu/cpu1/online && echo "hotplug offline $(online)"
 reads >/tmp/reads
@@ -103,6 +108,7 @@ until_ok 0 goes_on && echo "hotplug goes-on yes"
 usleep 2000000
 answers && echo "hotplug answers-without yes"
 echo 1 >/sys/devices/system/cpu/cpu1/online && echo "hotplug online $(online)"
+[ "$(came_up)" = "$came_up" ] || echo "hotplug numbered anew"
 after hotplug
 
 # A cpuset is narrowed in flight, then widened.
@@ -232,7 +238,7 @@ claim "online held" held_on 2
 
 # It goes and is back before the daemon, which looks twice a second, has to know of it.
 for n in 1 2 3 4 5 6 7 8 9 10 11 12; do
-	until_ok "$daemon" held_on 2
+	until_ok "$daemon" held_on 2 || break
 	echo 0 >/sys/devices/system/cpu/cpu2/online
 	echo 1 >/sys/devices/system/cpu/cpu2/online
 	until_ok "$daemon" both_held || break
@@ -334,6 +340,7 @@ fn a_vcpu_goes_and_comes_back(series: &'static str) {
         "goes-on yes",
         "answers-without yes",
         "online 0-1",
+        "numbered anew",
     ] {
         assert!(said.contains(&claim), "no {claim:?} in {}", output.stdout);
     }
