@@ -55,6 +55,10 @@ pub(super) fn give_back(roots: &Roots, tid: Tid, original: &Original) -> io::Res
 /// A CPU of ours that is `back` has been away since the thread was narrowed to it. The
 /// thread is where the kernel put it, or where its owner did later: a fallback if it has
 /// everything that is left.
+///
+/// An empty mask is nobody's choice either, since none can be asked for: the thread's only CPU
+/// is going, and the kernel, which leaves out whatever takes no more threads when it is asked
+/// (`sched_getaffinity()`, kernel/sched/syscalls.c), has not moved the thread yet.
 pub(super) fn fell_back(
     roots: &Roots,
     dir: &TaskDir,
@@ -62,6 +66,9 @@ pub(super) fn fell_back(
     back: &CpuSet,
     now: &CpuSet,
 ) -> bool {
+    if now.is_empty() {
+        return !ours.is_empty();
+    }
     let Some(permitted) = roots.permitted(dir) else {
         return false;
     };
@@ -142,6 +149,8 @@ mod tests {
             );
             assert!(!fell(&[0, 1], &[0, 1]), "no CPU of ours is gone");
             assert!(!fell(&[], &[0, 1]), "nothing was narrowed");
+            assert!(fell(&[0, 2], &[]), "its CPU is going just now");
+            assert!(!fell(&[], &[]));
         }
         machine("0-2", "0-2");
         assert!(!fell(&[2], &[0, 1, 2]));
